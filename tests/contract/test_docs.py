@@ -17,6 +17,7 @@ from gemmtune.command import COMMANDS
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
 from tuner import exits
+from tuner.cli.record import read_problems
 from tuner.settings import Settings
 from tuner.tables.exporters.rows import COLUMNS
 
@@ -123,6 +124,12 @@ def sentences(path: Path) -> Iterator[str]:
         text = "".join(part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "…"
                        for part in parts)  # fmt: skip
         yield " ".join(text.replace("`", "").split())
+
+
+def test_the_list_that_contributors_record_can_be_read(tmp_path: Path) -> None:
+    (shown,) = (block.text for block in blocks(ROOT / "docs" / "contribute-a-card.md") if block.language == "json")
+    (tmp_path / "problems.json").write_text(shown)
+    assert [name for name, _ in read_problems(tmp_path / "problems.json")] == ["square", "few rows"]
 
 
 def test_the_comparison_has_every_tool() -> None:

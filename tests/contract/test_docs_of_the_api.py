@@ -7,17 +7,29 @@ from pathlib import Path
 
 from api.app import create_app
 from api.http_errors import ERRORS
+from tests.pages import ROOT, blocks
 from tuner.evidence.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
+API = ROOT / "docs" / "api.md"
 
 
 def test_every_route_is_documented(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         paths = create_app(store).openapi()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    named = set(re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)`", (ROOT / "docs" / "api.md").read_text()))
+    named = set(re.findall(r"`((?:GET|POST|DELETE) /[^`?]*)`", API.read_text()))
     assert named == routes
+
+
+def test_items_that_the_page_shows_have_members_of_the_schemas(tmp_path: Path) -> None:
+    """What curl prints is checked where the pages' commands run."""
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        schemas = create_app(store).openapi()["components"]["schemas"].values()
+    members = [set(schema.get("properties", ())) for schema in schemas]
+    shown = [set(re.findall(r'[{,]\s*"(\w+)":', each.text)) for each in blocks(API) if each.language == "json"]
+    assert len(shown) == 2
+    for names in shown:
+        assert any(names - {"key"} <= known for known in members), names
 
 
 def test_every_type_of_error_is_documented() -> None:

@@ -36,7 +36,7 @@ TUNER_ROOMS: Final = ("evidence", "prediction", "answering", "studying", "tables
 #: Of `workers`, the tuner may import ports, values and errors. Only these modules import implementations.
 PORTS: Final = {"workers.ports", "workers.measurement", "workers.errors"}
 USES_IMPLEMENTATIONS: Final = {
-    "tuner.studying.open_worker", "tuner.prediction.examples", "tuner.cli.checkup", "tuner.studying.recorder",
+    "tuner.studying.open_worker", "tuner.prediction.examples", "tuner.cli.doctor", "tuner.studying.recorder",
     "tuner.cli.record", "tuner.cli.recordings", "tuner.fleet.builds", "tuner.fleet.agent.build_cache",
     "tuner.answering.staleness", "tuner.studying.saved",
     "tuner.tables.recorded", "tuner.tables.from_recordings", "tuner.tables.programs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,15 +55,7 @@ def export(
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
     if everything:
-        # The same bytes as over HTTP without a format.
-        export_file(out, table_bytes(document))
-        count, doubtful = len(document["entries"]), guarded(document).left_out
-        lines = [f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"]
-        lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
-        if doubtful:
-            lines.append("install() leaves those to the library; without --all they are null")
-        report = {"out": str(out), "entries": count, "content": document["content"], "doubtful": dict(doubtful)}
-        say("\n".join(lines), report, as_json)
+        _export_everything(document, out, as_json)
         return
     least = MIN_GAIN if min_gain is None else min_gain
     chosen = guarded(document, least, keys)
@@ -85,8 +77,23 @@ def export(
     say(_report(chosen, out, next_step), report, as_json)
 
 
+def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:
+    # The same bytes as over HTTP without a format.
+    export_file(out, table_bytes(document))
+    count, content, doubtful = len(document["entries"]), document["content"], guarded(document).left_out
+    lines = [f"{out}: {_bests(count, document['device'])}, content {content[:12]}"]
+    lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
+    if doubtful:
+        lines.append("install() leaves those to the library; without --all they are null")
+    report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful)}
+    say("\n".join(lines), report, as_json)
+
+
 def _report(chosen: Guarded, out: Path, next_step: str) -> str:
-    count = len(chosen.entries)
-    lines = [f"{out}: {count} {'best' if count == 1 else 'bests'} of {chosen.device}"]
+    lines = [f"{out}: {_bests(len(chosen.entries), chosen.device)}"]
     lines += [f"left to the library {found:,} ×: {reason}" for reason, found in chosen.left_out.items()]
     return "\n".join([*lines, next_step] if next_step else lines)
+
+
+def _bests(count: int, device: str) -> str:
+    return f"{count} {'best' if count == 1 else 'bests'} of {device}"

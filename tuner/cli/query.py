@@ -9,7 +9,7 @@ import typer
 
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
-from tuner.answering.answers import MEASURED, answer, known_answer, policy_of
+from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import finals_of
 from tuner.cli.options import Db, DeviceName, Json, open_store, opened_bests
 from tuner.cli.output import console, emit, print_comparison, show
@@ -69,7 +69,11 @@ def best(
         )
     if as_json:
         emit(document(found))
-        return
+    else:
+        _show_answer(found)
+
+
+def _show_answer(found: Answer) -> None:
     console.print(f"{found.source}: {found.why}")
     if found.config:
         console.print(f"  {found.config.family}: {found.config.knobs_text}")
@@ -82,7 +86,7 @@ def best(
     for ground in found.grounds:
         console.print(f"  {ground}")
     if found.source != "measured" and found.config:
-        console.print(f"  to measure it: {tune_command(problem)}")
+        console.print(f"  to measure it: {tune_command(found.problem)}")
 
 
 def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:

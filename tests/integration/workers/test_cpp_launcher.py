@@ -20,6 +20,7 @@ from space.config import Config
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.pages import blocks
 from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
 from tuner.files import export_folder
 from workers.cuda import copies, families
@@ -126,11 +127,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+INCLUDES = (f"-I{ROOT / 'tests' / 'cpp_stub'}", f"-I{ROOT / 'gemmtune' / 'cpp' / 'include'}")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
     program = tmp_path_factory.mktemp("stub") / "stub"
-    includes = [f"-I{ROOT / 'tests' / 'cpp_stub'}", f"-I{ROOT / 'gemmtune' / 'cpp' / 'include'}"]
-    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *includes,
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *INCLUDES,
                     str(ROOT / "tests" / "cpp_stub" / "driver.cpp"), "-o", str(program)], check=True)  # fmt: skip
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -240,3 +243,18 @@ def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any]
     outside["files"] = {"../x": "0" * 64}
     manifest.write_text(json.dumps(outside, separators=(",", ":")))
     assert "outside of the bundle" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
+
+
+def test_the_program_of_the_documentation_compiles(tmp_path: Path) -> None:
+    (shown,) = (block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
+    source = tmp_path / "shown.cpp"
+    source.write_text(f"""#include <gemmtune.hpp>
+int fail(const std::string& message);
+int program(CUstream stream, CUdeviceptr a, CUdeviceptr b, CUdeviceptr c) {{
+{shown}
+return 0;
+}}
+""")
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *INCLUDES, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
