@@ -81,6 +81,8 @@ CUresult cuLibraryLoadData(CUlibrary*, const void*, void*, void*, unsigned, void
 CUresult cuLibraryUnload(CUlibrary);
 CUresult cuLibraryGetKernel(CUkernel*, CUlibrary, const char*);
 CUresult cuKernelGetFunction(CUfunction*, CUkernel);
+CUresult cuOccupancyMaxActiveClusters(int*, CUfunction, const CUlaunchConfig*);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int*, CUfunction, int, size_t);
 CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int);
 CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
                                 const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,

@@ -57,6 +57,15 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
     *function = reinterpret_cast<CUfunction>(kernel);
     return CUDA_SUCCESS;
 }
+// Two blocks on each of 132 multiprocessors.
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) {
+    *clusters = 264 / static_cast<int>(config->attrs[0].value.clusterDim.x);
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, size_t) {
+    *blocks = 2;
+    return CUDA_SUCCESS;
+}
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     std::printf("attribute %s %d %d\n", reinterpret_cast<char*>(function), attribute, value);
     return CUDA_SUCCESS;

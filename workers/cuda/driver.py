@@ -246,6 +246,9 @@ class Launch:
         pdl: whether blocks may start before the kernel before has ended (programmatic stream serialization).
         together: whether blocks wait for one another, so that all must run at the same time (cooperative launch). Not
             with `pdl`: CUDA's documentation does not say what both together mean.
+
+    Attributes:
+        most: of a planned launch that `fill` sized, the most clusters that have work; otherwise 0.
     """
 
     def __init__(
@@ -264,6 +267,7 @@ class Launch:
         self._attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
         self._attributes += [_cooperative()] * together
         self._pdl, self._together = pdl, together
+        self.most = 0
         self._config = self._configured(cluster)
         if isinstance(function, PlannedFunction):
             return
@@ -285,6 +289,14 @@ class Launch:
         threads, smem_bytes = self._threads, self._smem_bytes
         per_sm = check(call, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, smem_bytes))
         return int(per_sm) * sm_count
+
+    def fill(self, most: int, sm_count: int) -> int:
+        """Sets the grid to as many clusters as the device holds at once, at most `most`; returns their number."""
+        clusters = max(1, min(most, self.resident(sm_count)))
+        self.set_grid(clusters)
+        if isinstance(self._function, PlannedFunction) and not self._together:
+            self.most = most
+        return clusters
 
     def described(self) -> tuple[str, int, int, int, int, int, int]:
         """Entry point, threads, shared memory in bytes, blocks of a cluster, blocks, and whether it is `pdl` and

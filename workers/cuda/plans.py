@@ -90,6 +90,9 @@ def plan_of(problem: Gemm, config: Config, build_digest: str, device: DeviceProf
     lines += [f"align {name} {bytes_}" for name, bytes_ in (aligned | launcher.alignment_bytes).items()]
     for launch, arguments in passes:
         lines.append("pass " + " ".join(str(each) for each in launch.described()))
+        if launch.most:
+            # The driver tells at load how many blocks a multiprocessor holds.
+            lines.append(f"most {launch.most}")
         lines += [f"value {bytes(value).hex()}" for value in arguments.values]
     lines += _places(launcher, passes, shared)
     return "\n".join([*lines, "end", ""])

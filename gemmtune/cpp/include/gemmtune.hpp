@@ -12,6 +12,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -137,6 +138,7 @@ struct Pass {
     std::string entry;
     unsigned threads, shared_memory_bytes, cluster, blocks;
     bool pdl, together;
+    unsigned most = 0;  // clusters that have work, of a pass that launches as many as the device holds
     std::vector<Value> values;
     CUfunction function = nullptr;
 };
@@ -200,6 +202,7 @@ private:
             return static_cast<bool>(fields >> p.entry >> p.threads >> p.shared_memory_bytes >> p.cluster >> p.blocks >>
                                      p.pdl >> p.together);
         }
+        if (word == "most") return !passes.empty() && fields >> passes.back().most;
         if (word == "value") return take_value(fields);
         if (word == "map" || word == "word" || word == "scalar") return take_place(word, fields);
         return false;
@@ -403,8 +406,29 @@ private:
         }
         if (pass.cluster > 8) {
             auto attribute = CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-            return detail::check("cuFuncSetAttribute", cuFuncSetAttribute(pass.function, attribute, 1));
+            if (auto error = detail::check("cuFuncSetAttribute", cuFuncSetAttribute(pass.function, attribute, 1)))
+                return error;
         }
+        return pass.most ? fill(pass) : Error{};
+    }
+
+    // Sizes the grid of a pass to as many clusters as the device holds at once.
+    Error fill(detail::Pass& pass) {
+        int held = 0;
+        if (pass.cluster > 1) {
+            CUlaunchAttribute attributes[3];
+            auto config = configured(pass, attributes);
+            if (auto error = detail::check("cuOccupancyMaxActiveClusters",
+                                           cuOccupancyMaxActiveClusters(&held, pass.function, &config)))
+                return error;
+        } else {
+            if (auto error = detail::check("cuOccupancyMaxActiveBlocksPerMultiprocessor",
+                                           cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                                               &held, pass.function, static_cast<int>(pass.threads), pass.shared_memory_bytes)))
+                return error;
+            held *= plan_.multiprocessors;
+        }
+        pass.blocks = std::max(1u, std::min(pass.most, static_cast<unsigned>(held))) * pass.cluster;
         return {};
     }
 
@@ -421,7 +445,16 @@ private:
     }
 
     static Error enqueue(CUstream stream, detail::Pass& pass) {
-        CUlaunchAttribute attributes[3] = {};
+        CUlaunchAttribute attributes[3];
+        auto config = configured(pass, attributes);
+        config.hStream = stream;
+        std::vector<void*> arguments;
+        for (auto& value : pass.values) arguments.push_back(value.address());
+        return detail::check("cuLaunchKernelEx", cuLaunchKernelEx(&config, pass.function, arguments.data(), nullptr));
+    }
+
+    static CUlaunchConfig configured(const detail::Pass& pass, CUlaunchAttribute (&attributes)[3]) {
+        std::memset(attributes, 0, sizeof attributes);
         unsigned count = 0;
         if (pass.cluster > 1) {
             attributes[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
@@ -441,12 +474,9 @@ private:
         config.gridDimX = pass.blocks, config.gridDimY = config.gridDimZ = 1;
         config.blockDimX = pass.threads, config.blockDimY = config.blockDimZ = 1;
         config.sharedMemBytes = pass.shared_memory_bytes;
-        config.hStream = stream;
         config.attrs = count ? attributes : nullptr;
         config.numAttrs = count;
-        std::vector<void*> arguments;
-        for (auto& value : pass.values) arguments.push_back(value.address());
-        return detail::check("cuLaunchKernelEx", cuLaunchKernelEx(&config, pass.function, arguments.data(), nullptr));
+        return config;
     }
 };
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from space.config import Config
@@ -36,6 +35,8 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(4096, 4096, 4096, epilogue="alpha"), "sm90_wgmma", {"cluster_m": 2, "pdl": 1}),
     (Gemm.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
      {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"}),
+    (Gemm.of(16, 28672, 4096), "sm90_wgmma",
+     {"swap_ab": 1, "tile_m": 64, "tile_n": 16, "consumer_warpgroups": 1, "cluster_m": 2, "stages": 4}),
     (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
     (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
     (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
@@ -63,8 +64,11 @@ class Launched:
         self._about = threads, smem_bytes, cluster, int(pdl), int(together)
         self._blocks = cluster
 
-    def resident(self, sm_count: int) -> int:
-        return int(H200.cluster_slots(np.array([self._cluster]))[0])
+    def fill(self, most: int, sm_count: int) -> int:
+        # The stub's device holds two blocks on each multiprocessor.
+        clusters = min(most, 2 * sm_count // self._cluster)
+        self.set_grid(clusters)
+        return clusters
 
     def set_grid(self, clusters: int) -> None:
         self._blocks = clusters * self._cluster

@@ -96,8 +96,11 @@ class WgmmaLauncher(PreparedLauncher):
             pdl=config.number("pdl") == 1 and not self._shares, together=self._shares,
         )  # fmt: skip
         self._tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
-        self.clusters = self._grid(self._launch.resident(device.sm_count))
-        self._launch.set_grid(self.clusters)
+        if config.number("cluster_k") > 1:
+            self.clusters = self._tiles  # a cluster along K adds up a single tile
+            self._launch.set_grid(self.clusters)
+        else:
+            self.clusters = self._launch.fill(self._tiles, device.sm_count)
         self._shared_tiles = SharedTiles.none()
         if self._shares:
             self._shared_tiles = SharedTiles.of(self._tiles, self.clusters, derived["k_iterations"])
@@ -135,12 +138,6 @@ class WgmmaLauncher(PreparedLauncher):
         if not self._direct:
             return found | {"c": ADDRESS_STEP_BYTES}
         return found | {"c": VECTOR_BYTES} if stores_chunks(self._problem, self._config) else found
-
-    def _grid(self, resident: int) -> int:
-        """Number of clusters to launch: as many as fit on the device, at most one per piece of work."""
-        if self._config.number("cluster_k") > 1:
-            return self._tiles  # a cluster along K adds up a single tile
-        return max(1, min(self._tiles, resident))
 
     def _workspace(self) -> tuple[int, int]:
         """Addresses of partial sums, of slices or of shared tiles, and of semaphores: one per part of a tile whose K is
