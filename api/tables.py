@@ -99,10 +99,15 @@ def bests_of(snapshot: Snapshot, device: str) -> DeviceBests:
     """
     known = snapshot.devices.get(device)
     if known is None:
-        names = ", ".join(snapshot.devices) or "none yet"
-        detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
-        raise HttpError(404, "unknown-device", detail)
+        raise no_bests_of(snapshot, device)
     return known
+
+
+def no_bests_of(snapshot: Snapshot, device: str) -> HttpError:
+    """The refusal of a device that has no best."""
+    names = ", ".join(snapshot.devices) or "no device yet"
+    detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
+    return HttpError(404, "unknown-device", detail)
 
 
 class TableOut(BaseModel):

@@ -119,7 +119,7 @@ def _check_switches(families: Sequence[Family], without: Collection[str]) -> Non
         known = any(rule.id == wrong for family in families for rule in family.rules)
         unknown = f"is unknown to {' and '.join(family.name for family in families)}"
         why = "is a hard limit and cannot be switched off" if known else unknown
-        raise FamilyError(f"rule {wrong!r} {why}: rules that can be are {', '.join(switches) or 'none'}")
+        raise FamilyError(f"rule {wrong!r} {why}: rules that can be switched off are {', '.join(switches) or 'none'}")
 
 
 def _expand(columns: Columns, knob: Knob, place: int, rules: list[Rule]) -> tuple[Columns, Counter[str]]:

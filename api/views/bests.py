@@ -11,8 +11,9 @@ from api.auth import require
 from api.derived import fields_of
 from api.devices import DevicePath, card
 from api.encoding import Rendered
-from api.http_errors import HttpError, responses
+from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
+from api.tables import no_bests_of
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED
@@ -175,14 +176,7 @@ async def list_best_columns(
     def make() -> Rendered:
         found = views.bests(query.device, policy, query.after)
         if found is None:
-            raise unknown(request, query.device)
+            raise no_bests_of(request.app.state.answer_service.snapshot, query.device)
         return found
 
     return await views.answer(request, ("bests", query.device, policy, query.after), make)
-
-
-def unknown(request: Request, device: str) -> HttpError:
-    """The refusal of a device that has no best."""
-    names = ", ".join(request.app.state.answer_service.snapshot.devices) or "none yet"
-    detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
-    return HttpError(404, "unknown-device", detail)

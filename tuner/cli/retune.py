@@ -65,7 +65,7 @@ def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
     if as_json:
         emit({"left": left, "moved": len(moved), "mean_gain": mean, "retuned": [_document(each) for each in done]})
         return
-    console.print(f"{len(moved)} of {len(done)} winners moved; {left} bests are left: rerun to go on")
+    console.print(f"{len(moved)} of {len(done)} winners moved" + (f"; {left} are left: rerun to go on" if left else ""))
     if mean:
         console.print(
             f"the new winners are {mean:.3f} times as fast as the old ones are today (geometric mean of {len(gains)}; "

@@ -119,8 +119,8 @@ def _recorded_candidates(
         )
     if not recorded:
         raise NothingCorrect(
-            f"the recording holds nothing of {problem.title}: "
-            f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}{flags_of(problem)}` predicts"
+            f"the recording holds nothing of {problem.title}: `gemmtune recordings list` shows what was recorded, "
+            f"`gemmtune best {problem.shape}{flags_of(problem)}` predicts"
         )
     if not found:
         raise NothingCorrect(

@@ -45,7 +45,7 @@ def chosen_bests(store: Store, device: str) -> list[Best]:
         # `bests` orders by problem, then by kind: `cuda` comes before `recorded`.
         chosen.setdefault(best.problem.key, best)
     if not chosen:
-        known = ", ".join(sorted({name for name, _ in store.devices()})) or "none yet"
+        known = ", ".join(sorted({name for name, _ in store.devices()})) or "no device yet"
         raise UnknownDevice(
             f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
