@@ -144,13 +144,8 @@ def run(
     facts = opened[0].facts
     request = _request(listed, name, ((facts.name, facts.kind),), budget, 0)
     if dry_run:
-        unmeasurable = _unmeasurable(opened[0], request)
-        opened.pop().close()
-        with planning_store(db) as store:
-            cost = LocalCampaigns(store, timing).estimate(request)
-        cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
-        show(cost, as_json, shown.estimate)
-        _end_with(cost["untunable"])
+        with opened.pop() as worker, planning_store(db) as store:
+            _estimate_here(worker, LocalCampaigns(store, timing), request, as_json)
         return
     with open_store(db) as store:
         campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
@@ -168,6 +163,15 @@ def run(
     if asked:
         raise KeyboardInterrupt
     _end_with(found["parked"])
+
+
+def _estimate_here(worker: Worker, client: LocalCampaigns, request: CampaignRequest, as_json: bool) -> None:
+    """Shows what a campaign would cost on one device; what the device has not recorded will be parked."""
+    cost = client.estimate(request)
+    unmeasurable = _unmeasurable(worker, request)
+    cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
+    show(cost, as_json, shown.estimate)
+    _end_with(cost["untunable"])
 
 
 @app.command("list")
