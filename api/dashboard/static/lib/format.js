@@ -30,7 +30,7 @@ export function fixed(value) {
 export function count(value) {
   if (value === null || value === undefined) return "–";
   const scale = SCALES.find(([least]) => value >= least * 10 || (least > 1e6 && value >= least));
-  return scale ? `${(value / scale[0]).toFixed(1)} ${scale[1]}` : whole(value);
+  return scale ? `${(value / scale[0]).toFixed(1)}\u00a0${scale[1]}` : whole(value);
 }
 
 /** 1 problem, 2 problems. @param {number} value @param {string} word */

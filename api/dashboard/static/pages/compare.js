@@ -2,7 +2,7 @@
 
 import "../charts/strips.js";
 import { Refusal } from "../lib/api.js";
-import { clock, number, SIGNS, times } from "../lib/format.js";
+import { clock, number, SIGNS, times, us, verdict } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { bootstrap } from "../parts/bootstrap.js";
@@ -27,11 +27,11 @@ const problemLink = (a) => `/problem?${new URLSearchParams({ key: a.problem.key,
 function head(a, b) {
   const reasons = [a.problem.key !== b.problem.key && "the problems differ", a.policy !== b.policy && `the times stand for different things (${a.policy}, ${b.policy})`,
     a.stage !== b.stage && `one is of stage ${a.stage}, the other of ${b.stage}`, a.device_kind !== b.device_kind && "one is replayed", !(a.median_us && b.median_us) && "one has no time"].filter(Boolean);
-  const side = (/** @type {string} */ name, /** @type {any} */ it) => html`<div><dt>${name}: ${it.config.family} #${it.id}, ${it.stage}, ${it.policy}, ${it.outcome}</dt><dd>${it.median_us ? `${number(it.median_us)} µs` : "no time"}</dd></div>`;
+  const side = (/** @type {string} */ name, /** @type {any} */ it) => html`<div><dt>${name}: ${it.config.family} #${it.id}, ${it.stage}, ${it.policy}, ${it.outcome}</dt><dd>${it.median_us ? us(it.median_us) : "no time"}</dd></div>`;
   const ratio = !reasons.length || (a.median_us && b.median_us && a.problem.key === b.problem.key && a.policy === b.policy) ? bootstrap(b.samples_us, a.samples_us) : null;
-  const word = ratio ? (ratio.low > 1 ? "faster" : ratio.high < 1 ? "slower" : "tied") : "none";
+  const word = verdict(ratio?.low, ratio?.high);
   return html`<dl class="facts">${side("A", a)}${side("B", b)}
-    ${ratio ? html`<div><dt>A is ${word === "tied" ? "tied with" : `${word} than`} B (95 % ${ratio.low.toFixed(3)} – ${ratio.high.toFixed(3)})</dt><dd class=${word}>${SIGNS[word]} ${times(ratio.value)}</dd></div>` : nothing}</dl>
+    ${ratio ? html`<div><dt>A is ${word === "tied" ? "tied with" : `${word} than`} B (95 % ${ratio.low.toFixed(3)}\u00a0–\u2060\u00a0${ratio.high.toFixed(3)})</dt><dd class=${word}>${SIGNS[word]} ${times(ratio.value)}</dd></div>` : nothing}</dl>
     ${reasons.length ? html`<p class="sentence tied">◆ Compare with care: ${reasons.join("; ")}.</p>` : nothing}`;
 }
 

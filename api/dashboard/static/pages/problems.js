@@ -108,7 +108,7 @@ function headline(table, rows, ratios, against) {
   const all = rows.length === table.rows;
   return html`<dl class="facts" id="headline">
     <div><dt>${all ? "problems" : `of ${whole(table.rows)} problems selected`}</dt><dd>${whole(rows.length)}</dd></div>
-    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${low.toFixed(3)} – ${high.toFixed(3)})` : ""}</dt>
+    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${low.toFixed(3)}\u00a0–\u2060\u00a0${high.toFixed(3)})` : ""}</dt>
       <dd class=${word}>${SIGNS[word]} ${times(mean)}</dd></div>` : nothing}
     ${Object.entries(tally).map(([word, held]) => held ? html`
       <div><dt>${word === "none" ? "without a baseline" : word} (${percent(held / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(held)}</dd></div>` : nothing)}

@@ -10,7 +10,7 @@ export const fact = (value, words) => html`<div><dt>${words}</dt><dd>${value}</d
 export function ratioFact(versus, rival) {
   if (!versus) return nothing;
   const word = verdict(versus.low, versus.high);
-  return html`<div><dt>${word === "tied" ? "tied with" : `${word} than`} ${rival}, 95 % ${versus.low.toFixed(3)} – ${versus.high.toFixed(3)}</dt>
+  return html`<div><dt>${word === "tied" ? "tied with" : `${word} than`} ${rival}, 95 % ${versus.low.toFixed(3)}\u00a0–\u2060\u00a0${versus.high.toFixed(3)}</dt>
     <dd class=${word}>${SIGNS[word]} ${times(versus.value)}</dd></div>`;
 }
 

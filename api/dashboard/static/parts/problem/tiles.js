@@ -26,10 +26,11 @@ export function tilesCard(page, got) {
       const named = `${down},${across}`;
       const chosen = () => { got.made = {}; page.set({ cell: selected === named ? "" : named }); };
       const state = cells.state[row][column];
+      const star = winner[cells.y] === down && winner[cells.x] === across;
+      if (star && !held) return { kind: "cool", text: "★", heat: 0.6, hint: "served, not screened here" };
       if (held !== undefined) {
         const slower = (held / least - 1) * 100;
-        const star = winner[cells.y] === down && winner[cells.x] === across;
-        return { kind: "cool", text: `${star ? "★" : "+"}${slower < 0.5 && star ? "" : slower.toFixed(slower < 9.5 ? 0 : 0)}`, heat: Math.max(0.08, 0.6 - slower / 60),
+        return { kind: "cool", text: `${star ? "★" : "+"}${slower < 0.5 && star ? "" : slower.toFixed(0)}`, heat: Math.max(0.08, 0.6 - slower / 60),
           hint: `${cells.y}=${down} ${cells.x}=${across}: ${number(held)} µs, ${slower.toFixed(1)} % slower than the fastest`, chosen, pressed: selected === named };
       }
       const expected = cells.expected_us?.[row]?.[column];
