@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -87,10 +87,10 @@ class AnswerService:
             raise HttpError(503, "starting", detail, {"Retry-After": "1"})
         return self._follower.snapshot
 
-    def measured(self, query: bytes) -> CachedBest | Awaitable[CachedBest | None] | None:
+    def measured(self, query: bytes) -> CachedBest | Callable[[], Awaitable[CachedBest | None]] | None:
         """The answer to the query string of `GET /v1/best`, if the query is plainly spelled and the problem measured.
 
-        It has to be awaited if it is not rendered. None means only that the framework has to handle the request: the
+        A call that reads it if it is not rendered. None means only that the framework has to handle the request: the
         spelling is unusual, the query is wrong, the problem was not measured, or the store can't be read. No validation
         is needed here: if the parts of a query form the key of a measured problem, every part is valid.
         """
@@ -112,7 +112,7 @@ class AnswerService:
         if known is None or held is None:
             return None
         if isinstance(held, str):
-            return self._read(snapshot, key, known, required)
+            return partial(self._read, snapshot, key, known, required)
         return held if required in ("any", held.source) else None
 
     async def _read(self, snapshot: Snapshot, key: str, device: str, required: str) -> CachedBest | None:

@@ -82,7 +82,7 @@ class _Service(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
-    def build_middleware_stack(self) -> ASGIApp:
+    def build_middleware_stack(self) -> RequestMiddleware:
         return self.around(ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers))
 
 
@@ -134,6 +134,8 @@ def create_app(
     )
     for module in _ROUTERS:
         app.include_router(module.router)
+    app.middleware_stack = app.build_middleware_stack()
+    state.answer_now = app.middleware_stack.answer_now
     state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
@@ -62,14 +63,14 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
 def fast_path(answer_service: AnswerService, metrics: Metrics) -> FastPath:
     """`GET /v1/best` for a measured problem, answered before the framework sees it: the same bytes, sooner."""
 
-    def measured(query: bytes, caller: Caller) -> bytes | Awaitable[bytes | None] | None:
+    def measured(query: bytes, caller: Caller) -> bytes | Callable[[], Awaitable[bytes | None]] | None:
         found = answer_service.measured(query) if caller.may(Scope.READ) else None
         if isinstance(found, CachedBest):
             return counted(found)
-        return None if found is None else read(found)
+        return None if found is None else partial(read, found)
 
-    async def read(reading: Awaitable[CachedBest | None]) -> bytes | None:
-        found = await reading
+    async def read(reading: Callable[[], Awaitable[CachedBest | None]]) -> bytes | None:
+        found = await reading()
         return counted(found) if found else None
 
     def counted(found: CachedBest) -> bytes:

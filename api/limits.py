@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
@@ -22,7 +23,7 @@ _MOST_CALLERS: Final = 10_000
 
 
 class RateLimiter:
-    """A token bucket per caller: `per_second` sustained, bursts of twice as many.
+    """A token bucket per caller, for any thread: `per_second` sustained, bursts of twice as many.
 
     Args:
         per_second: 0 sets no limit.
@@ -33,17 +34,19 @@ class RateLimiter:
         self._clock = clock
         self._most = max(per_second * _BURST_SECONDS, 1.0)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def wait_seconds(self, caller: str) -> float:
         """Takes a token from the caller's bucket and returns 0; if it is empty, returns the time until the next one."""
         if not self._per_second:
             return 0.0
-        left, now = self._left(caller)
-        allowed = left >= 1.0
-        self._buckets[caller] = (left - 1.0 if allowed else left, now)
-        self._buckets.move_to_end(caller)
-        if len(self._buckets) > _MOST_CALLERS:
-            self._buckets.popitem(last=False)
+        with self._lock:
+            left, now = self._left(caller)
+            allowed = left >= 1.0
+            self._buckets[caller] = (left - 1.0 if allowed else left, now)
+            self._buckets.move_to_end(caller)
+            if len(self._buckets) > _MOST_CALLERS:
+                self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - left) / self._per_second
 
     def hurries(self, caller: str) -> bool:

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, TextIO
@@ -47,9 +48,9 @@ class RequestLog:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque()
         # Writing out a date takes longer than the rest of a line.
-        self._second, self._date = 0, ""
+        self._dated = (0, "")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
         if stream is not None:
@@ -58,15 +59,16 @@ class RequestLog:
     def add(
         self, request_id: str, method: str, path: str, status: int, seconds: float, caller: str | None, address: str
     ) -> None:
-        """Adds a finished request."""
+        """Adds a finished request, from any thread."""
         if self._stream is None:
             return
         # Only the path comes from the client as it is; the other fields contain safe characters only.
         now = time.time()
-        if (second := int(now)) != self._second:
-            self._second, self._date = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        second, date = self._dated
+        if int(now) != second:
+            second, date = self._dated = int(now), time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
         self._lines.append(
-            f'{{"at": "{self._date}.{int(now % 1 * 1e3):03}+00:00", "level": "info", "logger": "gemmtune.requests", '
+            f'{{"at": "{date}.{int(now % 1 * 1e3):03}+00:00", "level": "info", "logger": "gemmtune.requests", '
             f'"event": "request", '
             f'"request_id": "{request_id}", "method": "{method}", "path": {quoted(path)}, "status": {status}, '
             f'"ms": {seconds * 1e3:.3f}, "caller": {quoted(caller) if caller else "null"}, '
@@ -75,7 +77,8 @@ class RequestLog:
 
     def write(self) -> None:
         """Writes the lines added since the last call."""
-        lines, self._lines = self._lines, []
+        # Requests add lines meanwhile.
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
         if lines and self._stream is not None:
             self._stream.write("".join(lines))
             self._stream.flush()

@@ -27,9 +27,9 @@ from api.logs import RequestLog
 from api.metrics import Metrics
 from api.turns import Turns
 
-#: Answers a GET without the framework: JSON for a query string and a caller, at once or when it is awaited; or None to
-#: let the framework handle it.
-FastPath = Callable[[bytes, Caller], bytes | Awaitable[bytes | None] | None]
+#: Answers a GET without the framework: JSON for a query string and a caller; or a call that reads it from the store, on
+#: the event loop; or None to let the framework handle it.
+FastPath = Callable[[bytes, Caller], bytes | Callable[[], Awaitable[bytes | None]] | None]
 
 #: A client's own request id if it is safe to print anywhere.
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
@@ -77,9 +77,7 @@ class RequestMiddleware:
         started, status = time.perf_counter(), 0
         body: LimitedBody | None = None
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id")
-        safe = given and _REQUEST_ID.fullmatch(given)
-        request_id = safe[0].decode() if safe else f"{self._process}-{next(self._ids):x}"
+        request_id = self._request_id(headers)
         caller = self._token_cache.caller(headers.get(b"authorization"))
         address = self._addresses.of(scope)
         # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
@@ -103,7 +101,7 @@ class RequestMiddleware:
             self._check_rate(scope["path"], who, address)
             text = self._fast_answer(scope, caller)
             if text is not None and not isinstance(text, bytes):
-                text = await text
+                text = await text()
             if text is None:
                 scope.setdefault("state", {}).update(request_id=request_id, caller=caller, who=who)
                 check_query(scope["query_string"])
@@ -118,9 +116,8 @@ class RequestMiddleware:
                 await self._app(scope, receive, send_with_headers)
             else:
                 status = 200
-                ours = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
-                await send({"type": "http.response.start", "status": 200, "headers": ours})
-                await send({"type": "http.response.body", "body": text})
+                for message in _json_messages(text, request_id):
+                    await send(message)
         except HttpError as refusal:
             unread = body is None or refusal.status_code == 413
             if unread and scope["method"] not in _BODILESS and b"expect" not in headers:
@@ -141,19 +138,61 @@ class RequestMiddleware:
                 body.release(status)
             self._record(scope, status, time.perf_counter() - started, request_id, caller, address)
 
-    def _fast_answer(self, scope: Scope, caller: Caller | HttpError) -> bytes | Awaitable[bytes | None] | None:
+    def answer_now(self, scope: Scope, send: Callable[[Message], object]) -> bool:
+        """Answers a plain GET from memory, on the calling thread; everything else is left to the event loop.
+
+        Args:
+            send: need not be awaited.
+
+        Returns:
+            False if nothing was sent, counted or logged.
+        """
+        if scope["path"] not in self._fast_paths:
+            return False
+        started, headers = time.perf_counter(), dict(scope["headers"])
+        caller = self._token_cache.caller(headers.get(b"authorization"))
+        if (
+            isinstance(caller, HttpError) or len(headers) != len(scope["headers"])
+            or not self._knows(headers.get(b"host", b""))
+        ):  # fmt: skip
+            return False
+        # Callers that hurry take turns on the event loop.
+        if self._rate_limiter.hurries(who := f"caller {caller.name}"):
+            return False
+        text = self._fast_answer(scope, caller)
+        if not isinstance(text, bytes):
+            return False
+        self._rate_limiter.wait_seconds(who)
+        request_id = self._request_id(headers)
+        for message in _json_messages(text, request_id):
+            send(message)
+        address = self._addresses.of(scope)
+        self._record(scope, 200, time.perf_counter() - started, request_id, caller, address)
+        return True
+
+    def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
+        given = headers.get(b"x-request-id")
+        safe = given and _REQUEST_ID.fullmatch(given)
+        return safe[0].decode() if safe else f"{self._process}-{next(self._ids):x}"
+
+    def _fast_answer(
+        self, scope: Scope, caller: Caller | HttpError
+    ) -> bytes | Callable[[], Awaitable[bytes | None]] | None:
         fast_path = self._fast_paths.get(scope["path"])
         if fast_path is None or scope["method"] != "GET" or isinstance(caller, HttpError):
             return None
         return fast_path(scope["query_string"], caller)
 
-    def _check_host(self, host: bytes) -> None:
+    def _knows(self, host: bytes) -> bool:
         if self._hosts is None:
-            return
+            return True
         name = host.decode("latin-1").lower()
-        if name not in self._hosts and name.rpartition(":")[0] not in self._hosts:
-            known = ", ".join(sorted(self._hosts))
-            raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name[:100]!r}: use "
+        return name in self._hosts or name.rpartition(":")[0] in self._hosts
+
+    def _check_host(self, host: bytes) -> None:
+        if not self._knows(host):
+            name, known = host.decode("latin-1").lower()[:100], ", ".join(sorted(self._hosts or ()))
+            raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name!r}: use "
                             f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
 
     def _check_rate(self, path: str, who: str, address: str) -> None:
@@ -173,6 +212,13 @@ class RequestMiddleware:
         self._requests.count(template, method, status, seconds)
         name = caller.name if isinstance(caller, Caller) else None
         self._log.add(request_id, method, scope["path"], status, seconds, name, address)
+
+
+def _json_messages(text: bytes, request_id: str) -> tuple[Message, Message]:
+    """An answer from memory, as ASGI's two messages."""
+    headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
+    start = {"type": "http.response.start", "status": 200, "headers": headers}
+    return start, {"type": "http.response.body", "body": text}
 
 
 def _with_headers(given: Collection[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:

@@ -26,7 +26,7 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server import embed
 
-from api import logs
+from api import answer_thread, logs
 from api.access import AccessPolicy
 from api.app import create_app
 from tuner.answering.answers import Bests
@@ -106,6 +106,7 @@ def serve(
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    answer_thread.install(app.state.answer_now)
     with (
         Maintenance(store, timing), beside(app), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):  # fmt: skip

@@ -6,10 +6,12 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import Message, Scope
 
 from api import middleware
 from api.access import AccessPolicy, decide
@@ -19,6 +21,7 @@ from api.bodies import MOST_BODY_BYTES
 from api.limits import RateLimiter
 from api.logs import JsonFormatter
 from tests.integration.api.asking import ASKED, problem_of
+from tests.support import keep_best
 from tuner.errors import SettingsError
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
@@ -181,6 +184,84 @@ class TestMiddleware:
         assert (first["path"], first["status"], first["caller"]) == ("/v1/best", 200, "reader")
         assert (second["path"], second["status"], second["caller"]) == ('/no"where\n', 404, None)
         assert secret not in stream.getvalue()
+
+
+class TestAnswersFromMemory:
+    """Requests that a server may answer without the event loop, and those that it may not."""
+
+    @pytest.fixture
+    def secret(self, store: Store) -> str:
+        keep_best(store)
+        return tokens.make(store, "reader", ["read"])[1]
+
+    @pytest.fixture
+    def app(self, store: Store, secret: str) -> Iterator[FastAPI]:
+        log = io.StringIO()
+        app = create_app(store, AccessPolicy(tokens=True, hosts=frozenset({"here"}), requests_per_second=1000.0), log)
+        app.state.written = log
+        app.state.follower.poll()
+        yield app
+        app.state.request_log.close()
+
+    def scope(self, secret: str, **changes: object) -> Scope:
+        headers = [(b"host", b"here"), (b"authorization", f"Bearer {secret}".encode()), (b"x-request-id", b"mine")]
+        return {"type": "http", "method": "GET", "path": "/v1/best", "query_string": urlencode(ASKED).encode(),
+                "headers": headers, "client": ("127.0.0.1", 5), **changes}  # fmt: skip
+
+    def test_it_is_the_event_loops_answer(self, app: FastAPI, secret: str) -> None:
+        sent: list[Message] = []
+        assert app.state.answer_now(self.scope(secret), sent.append)
+        http = TestClient(app, "http://here", headers={"Authorization": f"Bearer {secret}", "X-Request-Id": "mine"})
+        same = http.get("/v1/best", params=ASKED)
+        start, body = sent
+        assert (start["status"], body["body"]) == (same.status_code, same.content)
+        assert {name.decode(): value.decode() for name, value in start["headers"]} == dict(same.headers)
+        app.state.request_log.write()
+        lines = [json.loads(line) for line in app.state.written.getvalue().splitlines()]
+        assert [{**line, "at": 0, "ms": 0, "address": ""} for line in lines[:1]] == [
+            {**line, "at": 0, "ms": 0, "address": ""} for line in lines[1:]
+        ]
+        counted = {"route": "/v1/best", "method": "GET", "status": "200"}
+        assert app.state.metrics.registry.get_sample_value("gemmtune_http_requests_total", counted) == 2
+        assert app.state.metrics.registry.get_sample_value("gemmtune_answers_total", {"source": "measured"}) == 2
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"method": "POST"}, {"path": "/v1/best/history"}, {"query_string": b"m=1&n=2&k=3"}, {"query_string": b"m"},
+            {"headers": [(b"host", b"here")]}, {"headers": [(b"host", b"here"), (b"authorization", b"Bearer wrong")]},
+        ],
+    )  # fmt: skip
+    def test_others_are_left_alone(self, app: FastAPI, secret: str, changes: dict[str, object]) -> None:
+        self.is_left_alone(app, self.scope(secret, **changes))
+
+    def test_a_wrong_host_and_a_repeated_header_are_left_alone(self, app: FastAPI, secret: str) -> None:
+        here, known, _ = self.scope(secret)["headers"]
+        self.is_left_alone(app, self.scope(secret, headers=[(b"host", b"elsewhere"), known]))
+        self.is_left_alone(app, self.scope(secret, headers=[here, here, known]))
+
+    def test_a_token_that_may_not_read_is_left_alone(self, app: FastAPI, store: Store) -> None:
+        _, secret = tokens.make(store, "node-7", ["work"])
+        app.state.follower.poll()
+        self.is_left_alone(app, self.scope(secret))
+
+    def test_a_caller_that_hurries_is_left_to_its_turns(self, app: FastAPI, secret: str) -> None:
+        scope = self.scope(secret)
+        answered = [app.state.answer_now(scope, lambda message: None) for _ in range(200)]
+        assert answered[:60] == [True] * 60
+        assert not all(answered)
+
+    def test_an_answer_that_is_not_rendered_is_left_to_the_reader(self, app: FastAPI, secret: str) -> None:
+        (device,) = app.state.follower.snapshot.devices.values()
+        device.held = {key: best.kind for key, best in device.held.items()}
+        self.is_left_alone(app, self.scope(secret))
+
+    def is_left_alone(self, app: FastAPI, scope: Scope) -> None:
+        sent: list[Message] = []
+        assert not app.state.answer_now(scope, sent.append)
+        app.state.request_log.write()
+        assert (sent, app.state.written.getvalue()) == ([], "")
+        assert app.state.metrics.registry.get_sample_value("gemmtune_answers_total", {"source": "measured"}) == 0
 
 
 class TestRates:
