@@ -61,7 +61,7 @@ def _schedule(answer_now: AnswerNow, later: Callable[[_Watcher], None]) -> Calla
         try:
             answered = answer_now(watcher.scope, watcher.proto.send)
         except Exception:
-            _log.exception("unexpected failure in the answer from memory; the event loop answers")
+            _log.exception("no answer from memory: the event loop answers")
             answered = False
         if answered:
             watcher.done()
