@@ -38,6 +38,8 @@ from tuner.fleet.queue.choice import queue_of
 _log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
 RECONCILE_EVERY_SECONDS: Final = 15.0
+#: Between two steps of a sweep: each takes a millisecond or two of a core that may answer requests, too.
+_REST_SECONDS: Final = 0.005
 #: Between two deletions of old rows.
 DELETE_EVERY_SECONDS: Final = 60.0
 Item, Round = CampaignProblemRow, RoundRow
@@ -49,10 +51,18 @@ ROUNDLESS: Final = (
 
 
 class Sweeper:
-    """Sweeps one store. A worker's silence counts only while a service was up to hear it."""
+    """Sweeps one store. A worker's silence counts only while a service was up to hear it.
 
-    def __init__(self, store: Store, timing: Timing = TIMING, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        rest: called between the steps of a sweep.
+    """
+
+    def __init__(
+        self, store: Store, timing: Timing = TIMING, clock: Callable[[], float] = time.monotonic,
+        rest: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
+        self._rest = rest
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = self._last_deleted = -math.inf
         self._settled = 0
@@ -75,18 +85,25 @@ class Sweeper:
         try:
             if at - self._listening_since >= self._timing.silence_seconds:
                 swept["workers lost"] = self._lose_workers()
+            self._rest()
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
+                self._rest()
                 swept["jobs repaired"] = self._align()
+                self._rest()
                 swept["problems with revoked bests"] = self._settle_revocations()
                 if self._last_reconciled == -math.inf:
                     swept["problems of cards known now"] = revocations.release(self._store)
                 self._last_reconciled = at
+                self._rest()
             cancelled = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
             swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(cancelled))
+            self._rest()
             swept["budgets spent"] = self._spend_budgets()
+            self._rest()
             swept["campaigns finished"] = self._finish_campaigns()
             if at - self._last_deleted >= DELETE_EVERY_SECONDS:
+                self._rest()
                 swept += delete_old(self._store, self._timing.keep_days)
                 self._last_deleted = at
         except StoreError:
@@ -185,8 +202,8 @@ class Maintenance:
     """Sweeps about twice a second between `__enter__` and `__exit__`; retries while the database is unreachable."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
-        self._sweeper = Sweeper(store, timing)
         self._ended = threading.Event()
+        self._sweeper = Sweeper(store, timing, rest=lambda: self._ended.wait(_REST_SECONDS))
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def __enter__(self) -> Self:
