@@ -351,7 +351,7 @@ class TestALargeStore:
 
             async def ask(m: int) -> bytes | None:
                 found = service.measured(f"m={m}&n=256&k=256".encode())
-                held = found if found is None or isinstance(found, CachedBest) else await found
+                held = found if found is None or isinstance(found, CachedBest) else await found()
                 return held.answer if held else None
 
             async def ask_all() -> list[bytes | None]:
