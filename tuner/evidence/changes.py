@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
@@ -44,6 +44,6 @@ def lock(session: Session, name: Counter) -> None:
     session.scalar(select(CounterRow.value).where(CounterRow.name == name).with_for_update())
 
 
-def read(session: Session) -> dict[str, int]:
+def read(through: Session | Connection) -> dict[str, int]:
     """Every counter's value, by name."""
-    return {name: 0 for name in get_args(Counter)} | {name: value for name, value in session.execute(_READ)}
+    return {name: 0 for name in get_args(Counter)} | {name: value for name, value in through.execute(_READ)}

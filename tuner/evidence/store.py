@@ -294,9 +294,10 @@ class Store:
 
     def changed(self) -> dict[str, int]:
         """Every counter of `tuner.evidence.changes`; cheap enough to poll several times a second."""
-        with self.transaction() as session:
-            allow_silence(session.connection(), QUICK_SECONDS)
-            return changes.read(session)
+        # Without a session, which doubles the processor time.
+        with self._told(), self._engine.connect() as connection:
+            allow_silence(connection, QUICK_SECONDS)
+            return changes.read(connection)
 
     def check_writable(self) -> None:
         """Writes a row that means nothing, or raises.

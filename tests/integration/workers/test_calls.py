@@ -67,8 +67,8 @@ class Launched:
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def resident(self, sm_count: int) -> int:
-        return sm_count
+    def fill(self, most: int, sm_count: int) -> int:
+        return min(most, sm_count)
 
     def set_grid(self, clusters: int) -> None: ...
 

@@ -65,4 +65,4 @@ def test_the_table_counts_runs_that_never_came_near_as_their_length() -> None:
     assert curves.to_within.tolist() == [2.0, 4.0]
     assert curves.never_within == 0.5
     line = table({"ours": curves}, {"ours": 2}).splitlines()[-1]
-    assert line == "| ours | 2 | 0.849 / 0.805 | 0.985 / 0.972 | 3.0 | 3 | 50% |"
+    assert line == "| ours | 2 | 0.849 / 0.805 / 0.800 | 0.985 / 0.972 / 0.970 | 3.0 | 3 | 50% |"

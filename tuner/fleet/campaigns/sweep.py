@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, Self, cast
 
-from sqlalchemy import ColumnElement, CursorResult, func, select, update
+from sqlalchemy import ColumnElement, CursorResult, func, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import SQLCoreOperations
 
@@ -48,6 +48,14 @@ ROUNDLESS: Final = (
     Item.status == "open",
     ~select(Round.id).where(Round.campaign_problem_id == Item.id, Round.status == "running").exists(),
 )
+#: Campaigns whose waiting problems are skipped.
+_CANCELLED: Final = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
+#: Whether time, silence, budgets or a status can change anything: without these, only changes by hand can.
+_AT_WORK: Final = select(or_(
+    select(WorkerRow.id).where(WorkerRow.status != "gone").exists(),
+    select(CampaignRow.id).where(CampaignRow.status == "running").exists(),
+    select(Item.id).where(Item.status == "waiting", Item.campaign_id.in_(_CANCELLED)).exists(),
+))  # fmt: skip
 
 
 class Sweeper:
@@ -73,7 +81,7 @@ class Sweeper:
         return min(0.5, self._timing.heartbeat_seconds / 2)
 
     def sweep(self) -> Counter[str]:
-        """One pass over everything; what it changed, by kind.
+        """One pass over everything, or a look whether there is anything; what it changed, by kind.
 
         Raises:
             StoreError: the database cannot be used; silence is counted anew from the next pass on.
@@ -83,6 +91,8 @@ class Sweeper:
             # This process slept, and perhaps no service heard the workers meanwhile.
             self._listening_since = at
         try:
+            if at - self._last_reconciled < RECONCILE_EVERY_SECONDS and not self._at_work():
+                return swept
             if at - self._listening_since >= self._timing.silence_seconds:
                 swept["workers lost"] = self._lose_workers()
             self._rest()
@@ -96,8 +106,7 @@ class Sweeper:
                     swept["problems of cards known now"] = revocations.release(self._store)
                 self._last_reconciled = at
                 self._rest()
-            cancelled = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
-            swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(cancelled))
+            swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(_CANCELLED))
             self._rest()
             swept["budgets spent"] = self._spend_budgets()
             self._rest()
@@ -114,6 +123,10 @@ class Sweeper:
         return +swept
 
     # -------------------------------------------------------------------------------------------- steps
+
+    def _at_work(self) -> bool:
+        with self._store.transaction() as session:
+            return bool(session.scalar(_AT_WORK))
 
     def _settle_revocations(self) -> int:
         """Completes revocations that were cut short; reads all bests only after a new one."""

@@ -6,10 +6,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
@@ -489,3 +491,24 @@ def test_winners_of_similar_problems_are_told(fleet: Fleet) -> None:
     best = fleet.store.best(PROBLEMS[0], DEVICE)
     assert best
     assert past.winners == (best.config, best.runner_up)
+
+
+def test_without_workers_and_campaigns_a_sweep_only_looks(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.sweeper.sweep()
+    written: list[bool] = []
+    transaction = Store.transaction
+
+    def noted(store: Store, writes: bool = False, slow: bool | None = None) -> AbstractContextManager[Session]:
+        written.append(writes)
+        return transaction(store, writes, slow)
+
+    monkeypatch.setattr(Store, "transaction", noted)
+    fleet.sweeper.sweep()
+    assert written == [False]
+    fleet.hand()
+    fleet.fall_silent()
+    assert fleet.sweeper.sweep() == {"workers lost": 1}
+    written.clear()
+    fleet.clock += 15
+    fleet.sweeper.sweep()
+    assert True in written
