@@ -133,7 +133,7 @@ def main() -> int:
         clean &= right
         rows.append(f"| {tool} | {launched} | {match[0] + 's' if match else 'no summary'} | {seconds:.0f} |")
         print(said if not right else "", rows[-1], sep="\n", flush=True)
-    about = f"{facts.name}, driver {facts.driver}; {given.configs} configs of {given.family}, {LAUNCHES} launches each."
+    about = f"{facts.name}; {given.configs} configs of {given.family}, {LAUNCHES} launches each."
     samples_text = "\n".join(f"- `{problem.key}` `{config.knobs_text}`" for problem, config in samples)
     publish("sanitized", given.out, about, "\n".join(rows), samples_text)
     return int(not clean)
