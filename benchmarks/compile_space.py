@@ -76,17 +76,24 @@ def samples(
     problems = [(dtype, layout) for dtype in dtypes for layout in layouts]
     for place in range(count):
         dtype, layout = problems[place % len(problems)]
-        a, b, _, acc = DTYPES[dtype]
-        outputs = OUTPUTS["s32" if acc == "s32" else "f32"]
-        words = [word for word in outputs if family.takes(Gemm.of(*shapes[0], f"{a},{b},{word},{acc}", layout), device)]
-        output = str(rng.choice(words))
+        drawn = draw_dtypes(family, dtype, layout, shapes[0], rng, device)
         # Shapes cycle out of step with dtypes and layouts.
         shape = shapes[(place + place // len(problems)) % len(shapes)]
-        problem = Gemm.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
-        if a.startswith("fp8"):
+        problem = Gemm.of(*shape, drawn, layout, epilogue=str(rng.choice(EPILOGUES)))
+        if problem.dtype_a.startswith("fp8"):
             scaled = replace(problem, epilogue=str(rng.choice(SCALED)))
             problem = scaled if place % 2 and family.takes(scaled, device) else problem
         yield problem, legal_config(family, problem, rng, device)
+
+
+def draw_dtypes(
+    family: Family, dtype: str, layout: str, shape: tuple[int, int, int], rng: np.random.Generator,
+    device: DeviceProfile | None,
+) -> str:  # fmt: skip
+    """All four dtypes of a product, as `Gemm.of` takes them, with one of the outputs that the family has."""
+    a, b, _, acc = DTYPES[dtype]
+    words = [f"{a},{b},{output},{acc}" for output in OUTPUTS["s32" if acc == "s32" else "f32"]]
+    return str(rng.choice([word for word in words if family.takes(Gemm.of(*shape, word, layout), device)]))
 
 
 def legal_config(

@@ -15,7 +15,7 @@ from collections import Counter
 
 import numpy as np
 
-from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
+from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -67,9 +67,7 @@ def draw(family: Family, rng: np.random.Generator, number: int, device: DevicePr
     turns = [(dtype, layout) for layout in LAYOUTS for dtype in DTYPES
              if family.takes(Gemm.of(*shapes[0], dtype, layout), device)]  # fmt: skip
     dtype, layout = turns[number % len(turns)]
-    a, b, _, acc = DTYPES[dtype]
-    outputs = [f"{a},{b},{output},{acc}" for output in OUTPUTS["s32" if acc == "s32" else "f32"]]
-    dtypes = str(rng.choice([one for one in outputs if family.takes(Gemm.of(*shapes[0], one, layout), device)]))
+    dtypes = draw_dtypes(family, dtype, layout, shapes[0], rng, device)
     m, n, k = shapes[int(rng.integers(len(shapes)))]
     batch = 3 if rng.random() < 0.2 else 1
     return Gemm.of(m, n, k, dtypes, layout, batch, str(rng.choice(EPILOGUES)))

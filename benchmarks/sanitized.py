@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
-from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
+from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
@@ -55,10 +55,8 @@ def drawn(family_name: str, count: int, seed: int, device: DeviceProfile) -> lis
     found = []
     for number in range(count):
         dtype, layout = turns[places[number % len(turns)]]
-        a, b, _, acc = DTYPES[dtype]
         shape = SHAPES[number % len(SHAPES)]
-        outputs = [f"{a},{b},{output},{acc}" for output in OUTPUTS["s32" if acc == "s32" else "f32"]]
-        dtypes = str(rng.choice([one for one in outputs if family.takes(Gemm.of(*shape, one, layout), device)]))
+        dtypes = draw_dtypes(family, dtype, layout, shape, rng, device)
         problem = Gemm.of(*shape, dtypes, layout, 1 + number % 2, str(rng.choice(EPILOGUES)))
         found.append((problem, legal_config(family, problem, rng, device)))
     return found
