@@ -3,8 +3,8 @@
 python -m benchmarks.sanitized --family mma_sync --configs 20 --out benchmarks/results/sanitized_mma_sync_h200.md
 
 Every dtype and layout has its turn, on small products with edges in every extent. Each operand is an allocation of its
-own, exactly as long as it is, so that memcheck sees any byte beyond. The tools slow kernels down by some hundred times;
-the kernels are compiled before.
+own, exactly as long as it is, so that memcheck sees any byte beyond: first it must see a planted read of rows beyond A.
+The tools slow kernels down by some hundred times; the kernels are compiled before.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ SHAPES: Final = ((129, 200, 264), (256, 136, 192), (65, 77, 129), (40, 320, 520)
 SECONDS: Final = 240
 #: Launches of each config: the second finds the semaphores that the first left.
 LAUNCHES: Final = 2
+#: What copies of rows beyond an operand look like in a kernel, and a product whose A ends within a tile.
+UNMASKED: Final = {"mma_sync": ("ahead < lines, left);", "true, left);")}
+UNMASKED_SHAPE: Final = (129, 200, 264)
 
 
 def drawn(family_name: str, count: int, seed: int, device: DeviceProfile) -> list[tuple[Gemm, Config]]:
@@ -62,9 +65,21 @@ def drawn(family_name: str, count: int, seed: int, device: DeviceProfile) -> lis
     return found
 
 
-def build(sample: tuple[Gemm, Config], arch: str) -> Build:
-    """The kernel of a config, from the cache where it is there."""
-    made = compile_source(source_of(*sample, arch), arch, settings().cache_dir)
+def planted(family_name: str) -> tuple[Gemm, Config]:
+    """The product and the config that a fault is planted in."""
+    return Gemm.of(*UNMASKED_SHAPE), family_named(family_name).config({})
+
+
+def build(sample: tuple[Gemm, Config], arch: str, fault: tuple[str, str] = ("", "")) -> Build:
+    """The kernel of a config, from the cache where it is there.
+
+    Args:
+        fault: text that stands in the kernel once, and what takes its place.
+    """
+    source, (old, new) = source_of(*sample, arch), fault
+    if old and source.count(old) != 1:
+        raise SystemExit(f"{old!r} stands {source.count(old)} times in the kernel: give the fault another anchor")
+    made = compile_source(source.replace(old, new) if old else source, arch, settings().cache_dir)
     if not isinstance(made, Build):
         raise SystemExit(f"{sample[1].key} does not compile: {made.reason}")
     return made
@@ -109,20 +124,32 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--seconds", type=float, default=SECONDS, help="how long a tool may take")
     options.add_argument("--launch", action="store_true", help="only launch the configs, in this process")
+    options.add_argument("--planted", action="store_true", help="only launch a kernel that reads rows beyond A")
     add_out(options)
     given = options.parse_args()
     facts = open_device(0)
     device = profile_named(facts.name)
+    if given.planted:
+        sample = planted(given.family)
+        launch(sample, build(sample, facts.arch, UNMASKED[given.family]), device, Stream())
+        return 0
     samples = drawn(given.family, given.configs, given.seed, device)
     if given.launch:
         launch_all(samples, facts.arch, device)
         return 0
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda sample: build(sample, facts.arch), samples))
-    itself = [sys.executable, "-m", "benchmarks.sanitized", "--launch", "--family", given.family,
-              "--configs", str(given.configs), "--seed", str(given.seed)]  # fmt: skip
+    one = [sys.executable, "-m", "benchmarks.sanitized", "--family", given.family]
+    itself = [*one, "--launch", "--configs", str(given.configs), "--seed", str(given.seed)]
     rows = ["| tool | configs launched | what it found | seconds |", "| --- | ---: | --- | ---: |"]
     clean = True
+    if given.family in UNMASKED:
+        said, seconds = output_of([SANITIZER, "--tool", "memcheck", *one, "--planted"], given.seconds)
+        match = re.search(SUMMARIES["memcheck"], said)
+        clean = match is not None and match[1] != "0" and "Invalid __global__ read" in said
+        found = match[0] + "s" if match else "no summary"
+        rows.append(f"| memcheck, of a planted read beyond A | 1 | {found} | {seconds:.0f} |")
+        print(said if not clean else "", rows[-1], sep="\n", flush=True)
     for tool, summary in SUMMARIES.items():
         said, seconds = output_of([SANITIZER, "--tool", tool, *itself], given.seconds)
         match = re.search(summary, said)

@@ -16,6 +16,7 @@ from space.devices import DeviceProfile
 from space.explain import explain
 from space.families.common import SEMAPHORE_BYTES
 from space.families.mma_sync.operands import line_elements, needs_packing, pitch_bytes
+from space.instructions.tma import MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
@@ -23,6 +24,7 @@ from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled
 from workers.cuda import bounds, operands
 from workers.cuda.families import mma_sync as launcher
+from workers.cuda.families.shared import Box
 from workers.cuda.kinds import runtime_of
 from workers.kernels.flatten import flatten
 from workers.kernels.source import source_of_family
@@ -30,17 +32,40 @@ from workers.kernels.source import source_of_family
 FAMILY = family_named("mma_sync")
 #: Files whose replacements come first.
 _REPLACED = ("common/types.cuh", *(f"ptx/{name}.cuh" for name in
-             ("atomic", "barrier", "convert", "cp_async", "ldmatrix", "matrix", "mma_sync")))  # fmt: skip
+             ("atomic", "barrier", "convert", "cp_async", "ldmatrix", "matrix", "mbarrier", "mma_sync", "setmaxnreg",
+              "tid", "tma", "tma_cta")))  # fmt: skip
 #: Bytes around every array that nothing may write, and that no result may depend on.
 _MARGIN = 512
 
-_ENTRY = """extern "C" int run{number}(const MmaSyncArguments* args, unsigned blocks, unsigned smem, int early) {{
+_ENTRY = """extern "C" int run{number}(const CUtensorMap* maps, const MmaSyncArguments* args, unsigned blocks,
+                                  unsigned smem, int early) {{
+    on_cpu::may_hang = true;
+    named_meeting = {{}};
     copies_arrive_early = early;
     on_cpu::copies.clear();
     on_cpu::refused = 0;
-    run_grid(blocks, [=] {{ gemm{number}(*args); }}, Config{number}::kThreads, smem);
-    return on_cpu::refused;
+    run_grid(blocks, [=] {{ gemm{number}({maps}*args); }}, Config{number}::kThreads, smem);
+    return on_cpu::refused + on_cpu::hung;
 }}"""
+
+
+class BoxOnCpu(ctypes.Structure):
+    """Mirrors `BoxOnCpu` of mma_sync_on_cpu.h, as long as a tensor map."""
+
+    _fields_ = (
+        ("from_", ctypes.c_void_p), ("pitch", ctypes.c_longlong), ("batch_pitch", ctypes.c_longlong),
+        *((name, ctypes.c_int) for name in ("element_bytes", "columns", "lines", "batch", "box_columns", "box_lines",
+                                            "swizzle_bytes")),
+        ("rest", ctypes.c_char * (MAP_BYTES - 52)),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, box: Box, address: int) -> BoxOnCpu:
+        """The box at an address."""
+        return cls(
+            address, box.pitch_bytes, box.batch_pitch_bytes, box.element_bytes, box.columns, box.lines, box.batch,
+            box.box_columns, box.box_lines, box.swizzle_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,7 +94,7 @@ def program(cases: Sequence[Case], folder: Path, faults: Sequence[tuple[str, str
         faults: for each case, a passage of the text and what stands in its place.
     """
     replacements = "".join((HEADERS / name).read_text() for name in ("ptx_on_cpu.h", "mma_sync_on_cpu.h"))
-    flat = flatten("mma_sync/entry.cuh", dict.fromkeys(_REPLACED, "//"))
+    flat = flatten("mma_sync/tma_entry.cuh", dict.fromkeys(_REPLACED, "//"))
     head, kernel = flatten("replacements", {"replacements": replacements}), flat[: flat.rindex("#line")]
     parts = [head] if faults else [head, kernel]
     for number, case in enumerate(cases):
@@ -78,7 +103,9 @@ def program(cases: Sequence[Case], folder: Path, faults: Sequence[tuple[str, str
         own = source[source.index('#line 1 "Config"') :]
         own = re.sub(r"extern __shared__.*\n", "", own).replace("dynamic_smem", "dynamic_shared()")
         own = own.replace(" gemm(const", f" gemm{number}(const")
-        own = re.sub(r"\bConfig\b", f"Config{number}", own) + _ENTRY.format(number=number)
+        own = re.sub(r"\bConfig\b", f"Config{number}", own) + _ENTRY.format(
+            number=number, maps="maps[0], maps[1], " if case.config["copies"] == "tma" else ""
+        )
         if faults:
             old, new = faults[number]
             assert old in kernel, old
@@ -110,6 +137,12 @@ class Run:
         for name, own_name in launcher.operands_of(case.config).items():
             if needs_packing(p, own_name):
                 setattr(self.args, name, self._packed(own_name, addresses[own_name]))
+
+        boxes = [
+            BoxOnCpu.of(launcher.box_of(p, case.config, name, own_name), getattr(self.args, name))
+            for name, own_name in launcher.operands_of(case.config).items()
+        ]
+        self._maps = (BoxOnCpu * 2)(*boxes)
 
     def _put(self, name: str, size: int, values: np.ndarray | None) -> int:
         """Room at a multiple of 256 bytes among bytes of NaN."""
@@ -147,7 +180,7 @@ class Run:
         count = p.batch * p.m * p.n
         self._c[:] = 0xFF
         self.refused = getattr(kernels, f"run{number}")(
-            ctypes.byref(self.args), ctypes.c_uint(self.blocks),
+            self._maps, ctypes.byref(self.args), ctypes.c_uint(self.blocks),
             ctypes.c_uint(self.derived["shared_memory_bytes"]), ctypes.c_int(early),
         )  # fmt: skip
         return numbers(self.copy.c, count, p.dtype_c).reshape(p.batch, p.m, p.n)

@@ -111,8 +111,9 @@ MMA = family_named("mma_sync")
 def test_mma_sync_is_given_every_constant_that_it_reads() -> None:
     config = MMA.config({})
     texts = [mma_source(problem) for problem in (PROBLEM, Gemm.of(333, 333, 333, "int8", "nn"))]
+    texts.append(mma_source(PROBLEM, copies="tma"))
     assert read_by("".join(texts)) == given_to(config_of(texts[0])) == given_to(config_of(texts[1]))
-    for asserted in ("sizeof(Smem) == Config::kSharedMemoryBytes", "kThreads == kWarpSize * kWarpsM * kWarpsN"):
+    for asserted in ("sizeof(Smem) == Config::kSharedMemoryBytes", "Config::kThreads == kThreads + Config::kProducer"):
         assert any(asserted in path.read_text() for path in (FOLDER / "mma_sync").glob("*.cuh"))
     launch = {"raster": "along_n", "raster_group": 1, "persistent": 1}
     assert mma_source(PROBLEM, **launch) == mma_source(PROBLEM) == mma_source(Gemm.parse("64x4096x16"))

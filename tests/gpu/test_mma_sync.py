@@ -31,6 +31,9 @@ CORNERS = [
     {"split_k": 2}, {"split_k": 32}, {"split_k": 3, "swap_ab": 1}, {"persistent": 1}, {"persistent": 1, "split_k": 4},
     {"stream_k": 1}, {"stream_k": 1, "tile_m": 64, "tile_n": 64, "blocks_per_sm": 2}, {"stream_k": 1, "swap_ab": 1},
     {"raster": "along_n", "raster_group": 4}, {"raster_group": 1}, {"prefetch_bytes": 0}, {"prefetch_bytes": 256},
+    {"copies": "tma"}, {"copies": "tma", "persistent": 1}, {"copies": "tma", "swap_ab": 1, "split_k": 3},
+    {"copies": "tma", "persistent": 1, "tile_n": 256, "warps_n": 4, "tile_k": 128, "stages": 2},
+    {"copies": "tma", "tile_m": 32, "tile_n": 64, "warps_m": 1, "swizzle": 0, "blocks_per_sm": 4, "stages": 8},
 ]  # fmt: skip
 SHAPES = ["512x768x4096", "333x521x1001", "1x4096x4096", "1000x1000x1000", "17x96x8192", "1x1x2"]
 

@@ -9,12 +9,21 @@ import numpy as np
 from space.arch import WARP_THREADS, WORD_BYTES
 from space.columns import Columns, Derived, IntColumn
 from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes
+from space.families.mma_sync.knobs import COPIES_TMA
 from space.families.mma_sync.operands import mn_major
 from space.families.mma_sync.stream_k import shared_tiles, sharing_blocks
+from space.instructions import setmaxnreg
+from space.instructions.tma import MBARRIER_BYTES
+from space.instructions.wgmma import WARPGROUP_THREADS
 
 #: Rows and columns of one instruction, and its bytes of K whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of
 #: 16-bit, m16n8k32 of 8-bit types).
 INSTRUCTION_M, INSTRUCTION_N, INSTRUCTION_K_BYTES = 16, 8, 32
+#: Registers that setmaxnreg leaves a thread of a producer warpgroup.
+PRODUCER_REGISTERS: Final = 24
+#: A producer warpgroup gives its registers to so many multiplying threads of a multiprocessor or more, if every thread
+#: starts with so many: of 40, ptxas takes 48.
+GIVING_THREADS, GIVING_REGISTERS = 256, 48
 #: Shared memory of a block starts at such an address and is a multiple of it; behind the ring lies a word of split-K.
 SMEM_ALIGN_BYTES, FLAG_BYTES = 128, 16
 
@@ -24,9 +33,36 @@ def stage_k_bytes(c: Columns) -> IntColumn:
     return c["tile_k"] * input_bytes(c.problem)
 
 
+def barrier_bytes(c: Columns) -> IntColumn:
+    """Bytes of the mbarriers of a ring that TMA fills, two for each stage."""
+    column: IntColumn = 2 * MBARRIER_BYTES * c["stages"] * (c["copies"] == COPIES_TMA)
+    return column
+
+
 def _smem_bytes(c: Columns) -> IntColumn:
-    used = c["stages"] * c["stage_bytes"] + FLAG_BYTES
+    used = c["stages"] * c["stage_bytes"] + FLAG_BYTES + barrier_bytes(c)
     return (used + SMEM_ALIGN_BYTES - 1) // SMEM_ALIGN_BYTES * SMEM_ALIGN_BYTES
+
+
+def _producer_threads(c: Columns) -> IntColumn:
+    """A warp, or a warpgroup where it has registers to give: setmaxnreg takes whole warpgroups."""
+    multiply = c["consumer_threads"]
+    gives = (multiply % WARPGROUP_THREADS == 0) & (multiply * c["blocks_per_sm"] >= GIVING_THREADS)
+    gives &= c.arch.registers_for((multiply + WARPGROUP_THREADS) * c["blocks_per_sm"]) >= GIVING_REGISTERS
+    column: IntColumn = np.where(gives, WARPGROUP_THREADS, WARP_THREADS) * (c["copies"] == COPIES_TMA)
+    return column
+
+
+def _entry_registers(c: Columns) -> IntColumn:
+    """The four quarters of a multiprocessor hold the same number of warps, or room for it."""
+    threads = c["threads"] * c["blocks_per_sm"]
+    return c.arch.registers_for(-(-threads // WARPGROUP_THREADS) * WARPGROUP_THREADS)
+
+
+def _consumer_registers(c: Columns) -> IntColumn:
+    pool = c["entry_registers"] * c["threads"] - c["producer_registers"] * c["producer_threads"]
+    settable = setmaxnreg.settable(pool // c["consumer_threads"], c.arch.registers_per_thread)
+    return np.where(c["producer_registers"] == 0, c["entry_registers"], settable)
 
 
 def sum_bytes(c: Columns) -> int:
@@ -62,8 +98,12 @@ def _workspace_bytes(c: Columns) -> IntColumn:
 
 
 DERIVED: Final[tuple[Derived, ...]] = (
-    Derived("threads", ("warps_m", "warps_n"), lambda c: WARP_THREADS * c["warps_m"] * c["warps_n"], True,
-            "threads of a block"),
+    Derived("consumer_threads", ("warps_m", "warps_n"), lambda c: WARP_THREADS * c["warps_m"] * c["warps_n"], False,
+            "threads of a block that multiply"),
+    Derived("producer_threads", ("consumer_threads", "blocks_per_sm", "copies"), _producer_threads, True,
+            "threads of a block that copy by TMA"),
+    Derived("threads", ("consumer_threads", "producer_threads"),
+            lambda c: c["consumer_threads"] + c["producer_threads"], True, "threads of a block"),
     Derived("warp_m", ("tile_m", "warps_m"), lambda c: c["tile_m"] // c["warps_m"], False, "rows of a warp's tile"),
     Derived("warp_n", ("tile_n", "warps_n"), lambda c: c["tile_n"] // c["warps_n"], False, "columns of a warp's tile"),
     Derived("accumulator_registers", ("warp_m", "warp_n"),
@@ -75,12 +115,17 @@ DERIVED: Final[tuple[Derived, ...]] = (
             ("accumulator_registers", "fragment_registers", "warp_m", "warp_n", "a_mn_major", "b_mn_major"),
             _held_registers, False, "registers that a thread holds at once in the main loop"),
     Derived("entry_registers", ("threads", "blocks_per_sm"),
-            lambda c: c.arch.registers_for(c["threads"] * c["blocks_per_sm"]), False,
-            "registers per thread that let all blocks of a multiprocessor fit"),
+            _entry_registers, False, "registers per thread that let all blocks of a multiprocessor fit"),
+    Derived("producer_registers", ("producer_threads",),
+            lambda c: PRODUCER_REGISTERS * (c["producer_threads"] == WARPGROUP_THREADS), True,
+            "registers that setmaxnreg leaves a thread of the producer; 0 leaves them alone"),
+    Derived("consumer_registers",
+            ("entry_registers", "threads", "producer_registers", "producer_threads", "consumer_threads"),
+            _consumer_registers, True, "registers of a thread that multiplies"),
     Derived("stage_bytes", ("tile_m", "tile_n", "tile_k"), lambda c: (c["tile_m"] + c["tile_n"]) * stage_k_bytes(c),
             False, "shared memory of one pipeline stage, A and B"),
-    Derived("shared_memory_bytes", ("stages", "stage_bytes"), _smem_bytes, True,
-            "dynamic shared memory of a block: the stages, and a word of split-K"),
+    Derived("shared_memory_bytes", ("stages", "stage_bytes", "copies"), _smem_bytes, True,
+            "dynamic shared memory of a block: the stages, their mbarriers, and a word of split-K"),
     Derived("tiles_m", ("swap_ab", "tile_m"), lambda c: -(-extent_m(c) // c["tile_m"]), False,
             "tiles along M; the last may be partial"),
     Derived("tiles_n", ("swap_ab", "tile_n"), lambda c: -(-extent_n(c) // c["tile_n"]), False,

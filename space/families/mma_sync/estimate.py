@@ -16,6 +16,7 @@ from space.columns import Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import extent_m, extent_n, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
+from space.families.mma_sync.knobs import COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, needs_packing
 from space.families.mma_sync.rules import finish_registers, loop_registers
 from space.families.mma_sync.stream_k import resident_blocks
@@ -32,6 +33,8 @@ LONE_WARP: Final = 0.4
 LOAD_LATENCY_CLOCKS: Final = 1_250
 #: Clocks of the wait and the barrier of a stage, which other blocks of the multiprocessor hide; assumed.
 BARRIER_CLOCKS: Final = 40
+#: Clocks of a stage's mbarriers where TMA copies it: no warp waits for others; assumed.
+MBARRIER_CLOCKS: Final = 20
 #: From a block's start to its first product.
 START_CLOCKS: Final = 800
 #: Elements of C that a warp converts and stores per clock, and the share of stores that nothing hides.
@@ -93,9 +96,17 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     smem = (read + loaded) / BYTES_PER_CLOCK
     l2_per_clock = np.minimum(device.l2_tbs * 1e6 / clocks_per_us / device.sm_count, L2_BYTES_PER_CLOCK)
     busy = together * np.maximum(_fifth_norm(tensor, smem), loaded / l2_per_clock)
-    stage = np.hypot(busy, LOAD_LATENCY_CLOCKS / (c["stages"] - 1)) + BARRIER_CLOCKS / together
+    latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
+    produced = c["copies"] == COPIES_TMA
+    # A producer asks for a stage as soon as it is free, and for the next tile during the epilogue.
+    stage = np.where(
+        produced,
+        _eighth_norm(busy, latency) + MBARRIER_CLOCKS / together,
+        np.hypot(busy, latency) + BARRIER_CLOCKS / together,
+    )
     # Other blocks of the multiprocessor multiply while one starts or stores.
-    ends = START_CLOCKS / together + _epilogue_clocks(c, device, together, clocks_per_us)
+    start = np.where(produced & (c["persistent"] == 1), 0.0, START_CLOCKS / together)
+    ends = start + _epilogue_clocks(c, device, together, clocks_per_us)
     column: FloatColumn = slice_stages(c) * stage + ends
     return column
 

@@ -12,11 +12,15 @@ from space.knobs import Knob
 
 RASTERS: Final = ("along_m", "along_n")
 RASTER_ALONG_M, RASTER_ALONG_N = range(len(RASTERS))
+COPIES: Final = ("cp_async", "tma")
+COPIES_CP_ASYNC, COPIES_TMA = range(len(COPIES))
 
 KNOBS: Final[tuple[Knob, ...]] = (
     Knob("swap_ab", (0, 1), 0, "compile", "whether the kernel computes the transposed product, with A and B exchanged"),
     Knob("unit_scales", (0, 1), 0, "compile",
          "whether fp8 is multiplied by the block-scaled instruction, with all scales 1"),
+    Knob("copies", COPIES, "cp_async", "compile",
+         "what fills the ring of stages: every thread by cp.async, or one thread of a producer by TMA"),
     Knob("tile_m", (16, 32, 64, 96, 128, 192, 256), 128, "compile", "rows of one tile of C"),
     Knob("tile_n", (8, 16, 32, 48, 64, 96, 128, 160, 192, 256), 128, "compile", "columns of one tile of C"),
     Knob("warps_m", (1, 2, 4), 2, "compile", "warps that split the rows of a tile"),

@@ -91,6 +91,7 @@ def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
     a, b = ("b", "a") if config["swap_ab"] else ("a", "b")
     dtypes = {"a": problem.dtype_a, "b": problem.dtype_b}
     constants: dict[str, KnobValue] = {
+        "tma": int(config["copies"] == "tma"),
         "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),
         "element_bytes": input_bytes(problem),
         "input_a": dtypes[a],

@@ -7,16 +7,19 @@ from typing import Final
 import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
-from space.columns import Columns, IntColumn, among
+from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families.common import host_scales_rule, slices_rule, workspace_rule
-from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
-from space.families.mma_sync.operands import block_scaled, instruction
-from space.instructions import mma_sync
+from space.families.mma_sync.derive import FLAG_BYTES, INSTRUCTION_M, INSTRUCTION_N, barrier_bytes, stage_k_bytes
+from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
+from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction
+from space.instructions import mma_sync, tma
 from space.rules import Rule
 
 #: Bytes of K that a stage may hold: at least two instructions, since the last but one of a stage waits for the next
 #: stage; more than 256 is better spent on another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
+#: Bytes after which every swizzle of TMA repeats.
+SWIZZLE_BYTES: Final = 1024
 #: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
 #: Groups of 16 bytes that one thread copies for a stage: the addresses of more do not stay in registers.
@@ -26,6 +29,8 @@ MOST_GROUPS: Final = 24
 BESIDE_REGISTERS: Final = 48
 #: And more where a thread copies more groups of a stage than so many: addresses of all are at hand side by side.
 GROUP_REGISTERS, MANY_GROUPS = 16, 20
+#: Registers of a consumer's main loop beside what it holds, where a producer copies: the walk and the fragments' rows.
+CONSUMER_REGISTERS: Final = 28
 #: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
@@ -33,6 +38,11 @@ HALF_REGISTERS: Final = 24
 #: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
 #: or computes an exponential, and of one that computes an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
+#: Columns of a warp's tile that need one more where TMA copies, whose main loop leaves room for tiles of 32 by 128.
+READ_COLUMNS: Final = 4
+#: Elements of a warp's tile up to which any number of columns is added to a source without a bias: beyond, on GeForce
+#: Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, not for 32 by 128 and 64 by 64.
+SOURCE_ELEMENTS: Final = 2048
 #: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
 SPLIT_REGISTERS: Final = 96
 #: Registers of the main loop and of the epilogue that stream-K adds for the walk over a block's share.
@@ -51,9 +61,10 @@ def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
     promotion = MORE_REGISTERS if c.problem.numerics == "promoted" else 0
     thin = MORE_REGISTERS * (c["fragment_registers"] > MOST_FRAGMENT_REGISTERS)
-    groups = GROUP_REGISTERS * (c["stage_bytes"] > MANY_GROUPS * VECTOR_BYTES * c["threads"])
+    produced = c["copies"] == COPIES_TMA
+    groups = GROUP_REGISTERS * ~produced * (c["stage_bytes"] > MANY_GROUPS * VECTOR_BYTES * c["threads"])
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
-    beside = BESIDE_REGISTERS + promotion + half
+    beside = np.where(produced, CONSUMER_REGISTERS, BESIDE_REGISTERS) + promotion + half
     column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
     return column
 
@@ -66,8 +77,23 @@ def finish_registers(c: Columns) -> IntColumn:
     reads = parts & {"beta", "bias", "silu"}
     beside, each = ERF_FINISH if "gelu" in parts else READING_FINISH if reads else PLAIN_FINISH
     direct = beside + (sums * (1 + each)).astype(np.int64)
+    if reads:
+        direct = direct + np.where(c["copies"] == COPIES_TMA, c["warp_n"] // READ_COLUMNS, 0)
     either = np.maximum(direct + STREAM_REGISTERS, SPLIT_REGISTERS + STREAM_REGISTERS)
     return np.where(c["split_k"] > 1, SPLIT_REGISTERS, np.where(c["stream_k"] == 1, either, direct))
+
+
+def _reads_source(c: Columns) -> BoolColumn:
+    parts = c.problem.epilogue_parts
+    spills = "mma_fp4" in c.arch.features and "beta" in parts and "bias" not in parts
+    small = c["warp_m"] * c["warp_n"] <= SOURCE_ELEMENTS
+    column: BoolColumn = small | ((c["warp_n"] & (c["warp_n"] - 1)) == 0) | (c["split_k"] > 1) | (not spills)
+    return column
+
+
+def _narrowest_copy(c: Columns) -> int:
+    """Bytes of the widest copies that lines of both operands are aligned to."""
+    return min(copy_bytes(c.problem, operand) for operand in "ab")
 
 
 def _dtypes_of(arch: str) -> str:
@@ -86,15 +112,16 @@ def _loop_numbers(c: Columns) -> str:
 
 def _entry_numbers(c: Columns) -> str:
     return (
-        f"{c.first('entry_registers')} registers of a thread in {c.first('blocks_per_sm')} blocks of "
+        f"{c.first('consumer_registers')} registers of a thread in {c.first('blocks_per_sm')} blocks of "
         f"{c.first('threads')}"
     )
 
 
 def _smem_numbers(c: Columns) -> str:
+    beside = FLAG_BYTES + int(barrier_bytes(c)[0])
     return (
-        f"{c.first('stages')}·{c.first('stage_bytes'):,} B of stages + 16 B = {c.first('shared_memory_bytes'):,} B > "
-        f"{c.arch.smem_per_block_bytes:,} B on {c.arch.name}"
+        f"{c.first('stages')}·{c.first('stage_bytes'):,} B of stages + {beside} B = "
+        f"{c.first('shared_memory_bytes'):,} B > {c.arch.smem_per_block_bytes:,} B on {c.arch.name}"
     )
 
 
@@ -117,6 +144,21 @@ LEGAL: Final[tuple[Rule, ...]] = (
          f"{mma_sync.SOURCE}: .kind::mxf8f6f4", ("unit_scales",),
          lambda c: (c["unit_scales"] == 0) | (block_scaled(c.problem, c.arch.name) is not None),
          lambda c: f"unit_scales 1 of {c.problem.dtype_a} with {c.problem.dtype_acc} sums on {c.arch.name}"),
+    Rule("copies.tma", "the target has TMA", f"{tma.SOURCE}; PTX ISA 9.0, cp.async.bulk.tensor: sm_90 and later",
+         ("copies",), lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_("tma" in c.arch.features),
+         lambda c: f"{c.arch.name} has no TMA: use cp_async"),
+    Rule("copies.pitch", f"TMA copies rows that start at multiples of {tma.STRIDE_STEP_BYTES} bytes", tma.SOURCE,
+         ("copies",),
+         lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(_narrowest_copy(c) >= tma.STRIDE_STEP_BYTES),
+         lambda c: f"rows start at multiples of {_narrowest_copy(c)} B: use cp_async"),
+    Rule("copies.swizzle", f"a stage of B is a multiple of {SWIZZLE_BYTES:,} bytes where TMA copies it",
+         "TMA applies the swizzle to addresses; that of 128 bytes repeats every 1,024", ("copies", "tile_n", "tile_k"),
+         lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["tile_n"] * stage_k_bytes(c) % SWIZZLE_BYTES == 0),
+         lambda c: f"tile_n {c.first('tile_n')} by {int(stage_k_bytes(c)[0])} B of K"),
+    Rule("copies.stream", "stream-K copies by cp_async",
+         f"{_SPILLS}: 32 to 128 B of what the walk over a share holds across setmaxnreg", ("copies", "stream_k"),
+         lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["stream_k"] == 0),
+         lambda c: "stream_k 1: use cp_async, or stream_k 0"),
     Rule("mma.m", f"a warp takes a multiple of the instruction's {INSTRUCTION_M} rows of a tile", mma_sync.SOURCE,
          ("tile_m", "warps_m"), lambda c: c["tile_m"] % (INSTRUCTION_M * c["warps_m"]) == 0,
          lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {INSTRUCTION_M}·{c.first('warps_m')}"),
@@ -138,17 +180,24 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('blocks_per_sm')} blocks of {c.first('threads')} threads; {c.arch.name} holds "
                    f"{c.arch.blocks_per_sm} blocks and {c.arch.threads_per_sm:,} threads"),
     Rule("copy.groups", f"a thread copies at most {MOST_GROUPS} groups of 16 bytes for a stage", _SPILLS,
-         ("stage_bytes", "threads"), lambda c: c["stage_bytes"] <= MOST_GROUPS * VECTOR_BYTES * c["threads"],
+         ("stage_bytes", "threads", "copies"),
+         lambda c: (c["copies"] == COPIES_TMA) | (c["stage_bytes"] <= MOST_GROUPS * VECTOR_BYTES * c["threads"]),
          lambda c: f"{c.first('stage_bytes'):,} B of a stage over {c.first('threads')} threads are "
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
-         ("held_registers", "fragment_registers", "entry_registers", "stage_bytes", "threads", "stream_k"),
-         lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
+         ("held_registers", "fragment_registers", "consumer_registers", "stage_bytes", "threads", "stream_k",
+          "copies"),
+         lambda c: loop_registers(c) <= c["consumer_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
-         ("accumulator_registers", "warp_n", "entry_registers", "split_k", "stream_k"),
-         lambda c: finish_registers(c) <= c["entry_registers"],
+         ("accumulator_registers", "warp_n", "consumer_registers", "split_k", "stream_k", "copies"),
+         lambda c: finish_registers(c) <= c["consumer_registers"],
          lambda c: f"{c.first('accumulator_registers')} sums need {int(finish_registers(c)[0])} > {_entry_numbers(c)}"),
+    Rule("registers.source", "on GeForce Blackwell, the columns of a warp that adds a source but no bias are a power "
+         f"of 2 if its tile has more than {SOURCE_ELEMENTS:,} elements",
+         f"{_SPILLS}: 48 to 200 B with registers to spare, with cp_async and tma; none on sm_89 and sm_90a",
+         ("warp_m", "warp_n", "split_k"), _reads_source,
+         lambda c: f"a warp of {c.first('warp_m')} by {c.first('warp_n')}"),
     Rule("smem.capacity", "stages fit the opt-in shared memory of a block",
          f"{_LIMITS}: 163 KiB on 8.0 and 8.7, 99 KiB on 8.6, 8.9 and 12.x", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),

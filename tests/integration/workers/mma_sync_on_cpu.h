@@ -1,5 +1,5 @@
-// What the wrappers of workers/kernels/ptx that only `mma_sync` uses do, in plain C++ (ptx_on_cpu.h has the others), and what a warp and a block may see of
-// one another's work.
+// What the wrappers of workers/kernels/ptx that only `mma_sync` uses do, in plain C++ (ptx_on_cpu.h has the others), and
+// what a warp and a block may see of one another's work.
 //
 // A copy arrives when it is waited for, at the latest moment that PTX allows, or as soon as it is issued, at the
 // earliest: `copies_arrive_early` chooses. A kernel that waits too little reads bytes of NaN in the first case; one that
@@ -81,6 +81,108 @@ void cp_async_wait_group() {
     }
 }
 
+/// What a tensor map holds: `Box` of workers/cuda/families/shared.py, field by field.
+struct BoxOnCpu {
+    const unsigned char* from;
+    long long pitch, batch_pitch;
+    int element_bytes, columns, lines, batch, box_columns, box_lines, swizzle_bytes;
+};
+static_assert(sizeof(BoxOnCpu) <= sizeof(CUtensorMap));
+
+namespace on_cpu {
+struct Loading {
+    const BoxOnCpu* box;
+    u32 to;
+    int x, y, z;
+
+    u32 bytes() const { return box->box_lines * box->box_columns * box->element_bytes; }
+    void finish() const {
+        const u32 line_bytes = box->box_columns * box->element_bytes;
+        const u32 mask = box->swizzle_bytes / 16 - (box->swizzle_bytes > 0);
+        const u32 base = u32(reinterpret_cast<u64>(dynamic_shared()));
+        for (int line = 0; line < box->box_lines; ++line) {
+            for (u32 byte = 0; byte < line_bytes; ++byte) {
+                const long long column = x + byte / box->element_bytes;
+                const bool inside = column < box->columns && y + line < box->lines && z < box->batch;
+                const u32 plain = to - base + line * line_bytes + byte;
+                const long long from = z * box->batch_pitch + (y + line) * box->pitch + (long long)x * box->element_bytes;
+                *shared_at(base + (plain ^ (plain >> 7 & mask) << 4), 1) = inside ? box->from[from + byte] : 0;
+            }
+        }
+    }
+};
+/// An mbarrier, and the copies that will signal it.
+struct Counted {
+    int wanted = 0, pending = 0;
+    long long bytes = 0;
+    unsigned phase = 0;
+    std::deque<Loading> loading;
+
+    void settle() {
+        if (pending < 0) ++refused;
+        if (pending != 0 || bytes != 0) return;
+        ++phase;
+        pending = wanted;
+        ++arrivals;
+    }
+    void finish() {
+        while (!loading.empty()) {
+            const Loading copy = loading.front();
+            loading.pop_front();
+            copy.finish();
+            bytes -= copy.bytes();
+            settle();
+        }
+    }
+};
+inline std::map<const u64*, Counted> mbarriers;
+/// Reads of a thread that nothing orders before later writes of the async proxy.
+inline std::map<unsigned, bool> reads_unfenced;
+}  // namespace on_cpu
+
+inline void mbarrier_init(u64* barrier, u32 arrivals) {
+    on_cpu::mbarriers[barrier] = {int(arrivals), int(arrivals)};
+}
+inline void fence_mbarrier_init() {}
+inline void mbarrier_arrive_expect_tx(u64* barrier, u32 bytes) {
+    auto& counted = on_cpu::mbarriers[barrier];
+    counted.bytes += bytes;
+    --counted.pending;
+    counted.settle();
+}
+inline void fence_proxy_async() { on_cpu::reads_unfenced[threadIdx.x] = false; }
+/// Whoever arrives lets the next copy overwrite what its warp has read: each lane must have fenced its reads.
+inline void mbarrier_arrive(u64* barrier) {
+    const unsigned first = threadIdx.x / 32 * 32;
+    for (unsigned lane = first; lane < first + 32; ++lane) on_cpu::refused += on_cpu::reads_unfenced[lane];
+    auto& counted = on_cpu::mbarriers[barrier];
+    --counted.pending;
+    counted.settle();
+}
+/// Whoever waits lets late copies arrive.
+inline void mbarrier_wait(u64* barrier, u32 parity) {
+    auto& counted = on_cpu::mbarriers[barrier];
+    counted.finish();
+    while ((counted.phase & 1) == parity) {
+        on_cpu::yield();
+        counted.finish();
+    }
+}
+inline void prefetch_tensormap(const CUtensorMap*) {}
+inline void tma_load_cta_3d(void* to, const CUtensorMap* map, u64* barrier, int x, int y, int z, u64) {
+    auto& counted = on_cpu::mbarriers[barrier];
+    counted.loading.push_back({reinterpret_cast<const BoxOnCpu*>(map), smem_address(to), x, y, z});
+    if ((smem_address(to) - u32(reinterpret_cast<u64>(dynamic_shared()))) % 128) ++on_cpu::refused;
+    if (copies_arrive_early) counted.finish();
+}
+inline bool elect_sync() { return threadIdx.x % 32 == 0; }
+inline u32 warp_uniform(u32 value) { return value; }
+inline int tid_x() { return threadIdx.x; }
+template <int>
+void setmaxnreg_dec() {}
+template <int>
+void setmaxnreg_inc() {}
+
 template <int kCount, bool kTransposed>
 void ldmatrix(u32* const (&matrices)[kCount], u32 row_address) {
     const unsigned lane = threadIdx.x % 32;
@@ -88,11 +190,13 @@ void ldmatrix(u32* const (&matrices)[kCount], u32 row_address) {
     for (unsigned matrix = 0; matrix < kCount; ++matrix) {
         u16 two[2];
         for (unsigned i = 0; i < 2; ++i) {
-            const unsigned row = kTransposed ? lane % 4 * 2 + i : lane / 4, column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
+            const unsigned row = kTransposed ? lane % 4 * 2 + i : lane / 4;
+            const unsigned column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
             std::memcpy(&two[i], on_cpu::shared_at(addresses[(matrix * 8 + row) * 8], 16) + 2 * column, 2);
         }
         *matrices[matrix] = two[0] | u32(two[1]) << 16;
     }
+    on_cpu::reads_unfenced[threadIdx.x] = true;
     // Nobody goes on to overwrite a row before every lane has read it.
     __syncwarp();
 }
@@ -181,10 +285,11 @@ inline u32 movmatrix_transposed(u32 pair) {
 
 inline int __popc(u32 bits) { return __builtin_popcount(bits); }
 inline int __ffs(u32 bits) { return __builtin_ffs(bits); }
-/// The kernel's only named barrier is one of all threads.
+/// The kernel's only named barrier is one of all threads that multiply.
+inline on_cpu::Meeting named_meeting;
 inline void bar_sync(int, int threads) {
-    if (unsigned(threads) != blockDim.x) std::abort();
-    __syncthreads();
+    named_meeting.wanted = threads;
+    on_cpu::meet(named_meeting);
 }
 inline u64 atom_add_acq_rel(u64* at, u64 addend) {
     const u64 before = *at;

@@ -44,6 +44,12 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
      "epilogue scaled; sm90_wgmma reads scales"),
     ("mma.block_scale", RTX_4090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64, "unit_scales": 1},
      "unit_scales 1 of fp8_e4m3 with f32 sums on sm_89"),
+    ("copies.tma", A100, SQUARE, {"copies": "tma"}, "sm_80 has no TMA: use cp_async"),
+    ("copies.pitch", RTX_5090, Gemm.of(64, 64, 4100), {"copies": "tma"},
+     "rows start at multiples of 8 B: use cp_async"),
+    ("copies.swizzle", RTX_5090, SQUARE, {"copies": "tma", "tile_n": 8, "warps_n": 1}, "tile_n 8 by 64 B of K"),
+    ("copies.stream", RTX_5090, SQUARE, {"copies": "tma", "stream_k": 1, "tile_n": 64},
+     "stream_k 1: use cp_async, or stream_k 0"),
     ("mma.m", A100, SQUARE, {"tile_m": 32, "warps_m": 4}, "tile_m 32 is not a multiple of 16·4"),
     ("mma.n", A100, SQUARE, {"tile_n": 48, "warps_n": 4}, "tile_n 48 is not a multiple of 8·4"),
     ("mma.k", A100, SQUARE, {"tile_k": 16}, "tile_k 16 is 32 B of bf16"),
@@ -57,6 +63,8 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
      " > 255 registers of a thread in 1 blocks of 128"),
     ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},
      "128 sums need 256 > 255 registers of a thread in 1 blocks of 128"),
+    ("registers.source", RTX_5090, Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"),
+     {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96"),
     ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
      "7·16,384 B of stages + 16 B = 114,816 B > 101,376 B on sm_86"),
     ("smem.resident", RTX_3090, SQUARE, {"stages": 4, "blocks_per_sm": 2}, "2·(65,664 + 1,024) B > 102,400 B on sm_86"),
@@ -81,6 +89,29 @@ def test_each_limit_is_stated_with_its_numbers(
 
 def test_the_rows_above_break_every_rule_but_the_one_on_gigantic_grids() -> None:
     assert {rule.id for rule in FAMILY.legal} - {row[0] for row in BROKEN} == {"grid.tiles"}
+
+
+def test_a_producer_warpgroup_gives_its_registers_to_the_warps_that_multiply() -> None:
+    def of(**knobs: object) -> tuple[int, ...]:
+        derived = FAMILY.derive(SQUARE, FAMILY.config({"copies": "tma"} | knobs), H200)
+        return tuple(derived[name] for name in ("threads", "producer_threads", "entry_registers", "consumer_registers"))
+
+    assert of(tile_n=256, warps_n=4) == (384, 128, 168, 240)
+    # Too few threads to need more registers, and so many that ptxas would exceed what each starts with.
+    assert of() == (160, 32, 255, 255)
+    assert of(tile_m=32, tile_n=32, blocks_per_sm=8)[1:] == (32, 48, 48)
+
+
+def test_large_products_try_the_ring_of_a_producer_first_and_small_ones_do_not() -> None:
+    for dtype, tile_k in (("bf16", 128), ("fp16", 128), ("tf32", 64), ("int8", 256)):
+        for side in (4096, 8192):
+            problem = Gemm.of(side, side, side, dtype)
+            first = rank(enumerate_space(FAMILY, problem, H200), H200).configs(48)
+            shapes = {(each["tile_m"], each["tile_n"], each["tile_k"], each["stages"]) for each in first
+                      if each["copies"] == "tma" and each["persistent"] == 1}  # fmt: skip
+            assert (128, 256, tile_k, 2) in shapes
+    for shape in ("16x4096x4096", "512x512x4096", "1000x1000x1000"):
+        assert rank(enumerate_space(FAMILY, Gemm.parse(shape), H200), H200).config(0)["copies"] == "cp_async"
 
 
 @pytest.mark.parametrize("knobs", [{"stages": 7}, {"tile_n": 192}, {"tile_k": 16}, {"warps_n": 4, "tile_n": 48}],

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, cast
 
 from space.arch import VECTOR_BYTES
 from space.config import Config
 from space.devices import DeviceProfile
-from space.families.common import stores_chunks
-from space.families.mma_sync.operands import copy_bytes, needs_packing, pitch_bytes
+from space.families.common import input_bytes, stores_chunks
+from space.families.mma_sync.operands import copy_bytes, lies_mn_major, needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
+from space.instructions.tma import SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_NORMAL, Divider, GemmArguments, TileGrid, epilogue_places
 from workers.cuda.families.packing import OperandName, Packing, Reads
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
-from workers.cuda.families.shared import Place, Shared, word
+from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 
 ENTRY: Final = "gemm"
 _NAMES: Final[tuple[OperandName, ...]] = ("a", "b")
@@ -77,6 +78,23 @@ def arguments_of(
     )  # fmt: skip
 
 
+def box_of(problem: Gemm, config: Config, operand: OperandName, own: OperandName) -> Box:
+    """How TMA copies the kernel's `a` or `b`, which is the problem's operand `own`: a span of all its lines at a time.
+
+    A span is as wide as `Operand` of mma_sync/shape.cuh makes it: 128, 64, 32 or 16 bytes, whichever divides a line.
+    """
+    size, number, along_mn = input_bytes(problem), config.number, lies_mn_major(problem, own)
+    rows, depth = number("tile_m" if operand == "a" else "tile_n"), number("tile_k")
+    lines, line = (depth, rows * size) if along_mn else (rows, depth * size)
+    span = next(bytes_ for bytes_ in (128, 64, 32, 16) if line % bytes_ == 0)
+    extent = problem.m if own == "a" else problem.n
+    columns, all_lines = (extent, problem.k) if along_mn else (problem.k, extent)
+    return Box(
+        size, columns, all_lines, problem.batch, pitch_bytes(problem, own), _batch_pitch_bytes(problem, own),
+        span // size, lines, span if config["swizzle"] and span in SWIZZLE_SPANS else 0, number("prefetch_bytes"),
+    )  # fmt: skip
+
+
 def _batch_pitch_bytes(problem: Gemm, operand: OperandName) -> int:
     """Bytes from one product's `a` or `b` to the next one's, as the kernel reads them."""
     rows = problem.m if operand == "a" else problem.n
@@ -112,7 +130,18 @@ class MmaSyncLauncher(PreparedLauncher):
             setattr(made, name, self._packing.address(own, copy))
         made.c, made.source, made.bias = copy.c, copy.source or None, copy.bias or None
         made.alpha, made.beta = copy.alpha, copy.beta
-        return *self._packing.prepare(copy), (self._launch, Arguments(made))
+        maps = [boxes(getattr(made, name)) for name, boxes in self._boxes.items()]
+        return *self._packing.prepare(copy), (self._launch, Arguments(*maps, made))
+
+    @cached_property
+    def _boxes(self) -> dict[OperandName, Callable[[int], TensorMap]]:
+        """Tensor maps of the kernel's A and B by address, where TMA copies them."""
+        if self._config["copies"] != "tma":
+            return {}
+        return {
+            name: self._shared.maps(box_of(self._problem, self._config, name, own))
+            for name, own in operands_of(self._config).items()
+        }
 
     @cached_property
     def _of_every_copy(self) -> MmaSyncArguments:
@@ -123,9 +152,11 @@ class MmaSyncLauncher(PreparedLauncher):
     def places(self, passes: Passes) -> dict[str, Place]:
         """Places of all addresses, those of packed copies among them."""
         *packing, (_, arguments) = passes
-        (read,) = arguments.values
+        *maps, read = arguments.values
+        owns = operands_of(self._config)
+        of_maps: dict[OperandName, Sequence[TensorMap]] = dict(zip(owns, ([each] for each in maps), strict=False))
         reads: dict[OperandName, Reads] = {
-            own: ((), [word(read, name)]) for name, own in operands_of(self._config).items()
+            own: (of_maps.get(name, ()), [word(read, name)]) for name, own in owns.items()
         }
         return epilogue_places(read) | self._packing.places(packing, reads)
 

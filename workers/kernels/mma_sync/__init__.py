@@ -8,8 +8,10 @@ from workers.kernels.source import KernelSource
 
 SOURCE: Final = KernelSource(
     "mma_sync/entry.cuh",
-    enumerators={"input_a": "Input", "input_b": "Input", "output": "Output", "activation": "Activation"},
-    not_members=frozenset({"packs"}),
+    enumerators={"input_a": "Input", "input_b": "Input", "output": "Output", "activation": "Activation",
+                 "copies": "Copies"},
+    not_members=frozenset({"packs", "tma"}),
+    variants={"tma": "mma_sync/tma_entry.cuh"},
     # Part of a program only where an operand must be packed first.
     extra_entries={"packs": "common/pack_entry.cuh"},
 )

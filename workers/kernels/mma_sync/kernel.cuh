@@ -141,7 +141,7 @@ struct MmaGemm {
             typename Fragment<Config>::Accumulators wide;
 #pragma unroll
             for (int i = 0; i < S::kBlocksM; ++i) d.widen(i, wide[i]);
-            const u32 shares = slice.store(kSplitBarrier, &smem.shares, wide);
+            const u32 shares = slice.store(kSplitBarrier, &smem.flags.shares, wide);
             slice.fix_up(shares, finish, row, column);
         } else if (Config::kStreamK && tile.k_end - tile.k < args.grid.k_stages) {
             add_slice(walk, tile, finish, row, column, d);
@@ -173,10 +173,10 @@ struct MmaGemm {
         bar_sync(kSplitBarrier, S::kThreads);
         if (threadIdx.x == 0) {
             Semaphore& semaphore = args.semaphores[tile.index];
-            smem.shares = atom_add_acq_rel(&semaphore.arrived, 1) + 1 == u64(slices);
-            if (smem.shares) semaphore.arrived = 0;
+            smem.flags.shares = atom_add_acq_rel(&semaphore.arrived, 1) + 1 == u64(slices);
+            if (smem.flags.shares) semaphore.arrived = 0;
         }
         bar_sync(kSplitBarrier, S::kThreads);
-        if (smem.shares) partials.fix_up(finish, row, column, 0, 1);
+        if (smem.flags.shares) partials.fix_up(finish, row, column, 0, 1);
     }
 };

@@ -6,6 +6,7 @@
 #include "common/fragment.cuh"
 #include "common/swizzle.cuh"
 #include "common/types.cuh"
+#include "ptx/tid.cuh"
 
 /// One mma.sync: rows of A, columns of B, and bytes of K whatever the dtype: k8 of tf32, k16 of 16 bits, k32 of 8 bits.
 constexpr int kInstructionM = 16;
@@ -13,6 +14,11 @@ constexpr int kInstructionN = 8;
 constexpr int kInstructionKBytes = 32;
 /// Bytes of a row of an 8x8 matrix; copies and swizzles keep them together.
 constexpr int kGroupBytes = 16;
+/// Bytes after which every swizzle of TMA repeats; it applies it to addresses, not to offsets in a tile.
+constexpr int kSwizzleBytes = 1024;
+
+/// Who copies operands into the ring: every thread by cp.async, or one thread of a producer by TMA.
+enum class Copies { kCpAsync, kTma };
 
 /// One operand tile in shared memory: `kRows` of M or N by `kDepth` of K, in lines of `kSpanBytes`.
 ///
@@ -51,7 +57,9 @@ template <class Config>
 struct Shape {
     static constexpr int kWarpsM = Config::kWarpsM;
     static constexpr int kWarpsN = Config::kWarpsN;
-    static constexpr int kThreads = Config::kThreads;
+    static constexpr bool kTma = Config::kCopies == Copies::kTma;
+    /// Threads that multiply; those of a producer follow them.
+    static constexpr int kThreads = kWarpSize * kWarpsM * kWarpsN;
     /// A warp's part of the tile, in rows, columns, and instructions.
     static constexpr int kWarpM = Config::kTileM / kWarpsM;
     static constexpr int kWarpN = Config::kTileN / kWarpsN;
@@ -67,7 +75,11 @@ struct Shape {
     /// Instructions along K of a stage.
     static constexpr int kSteps = Config::kTileK * Config::kElementBytes / kInstructionKBytes;
 
-    static_assert(kThreads == kWarpSize * kWarpsM * kWarpsN, "space/families/mma_sync/derive.py says otherwise");
+    static_assert(Config::kThreads == kThreads + Config::kProducerThreads,
+                  "space/families/mma_sync/derive.py says otherwise");
+    static_assert(kTma ? Config::kProducerThreads > 0 : Config::kProducerThreads == 0, "TMA is driven by a producer");
+    static_assert(!kTma || (A::kTileBytes % kSwizzleBytes == 0 && B::kTileBytes % kSwizzleBytes == 0),
+                  "tiles start where swizzles do");
     static_assert(Config::kTileM % (kWarpsM * kInstructionM) == 0, "a warp owns whole instructions of rows");
     static_assert(Config::kTileN % (kWarpsN * kInstructionN) == 0, "a warp owns whole instructions of columns");
     static_assert(Config::kTileK * Config::kElementBytes % (2 * kInstructionKBytes) == 0,
@@ -75,6 +87,18 @@ struct Shape {
     static_assert(Config::kStages >= 2, "one stage arrives while another is multiplied");
     static_assert(!Config::kRowsAnywhere || (output_bytes(Config::kOutput) == 2 && !Config::kSwapAb),
                   "16-bit elements of a row are shifted");
+};
+
+/// What the warps of a block tell one another.
+template <int kStages, bool kTma>
+struct Flags {
+    /// Split-K: the slices whose shares this block fixes up, a bit per slice.
+    alignas(16) u32 shares;
+};
+template <int kStages>
+struct Flags<kStages, true> : Flags<kStages, false> {
+    /// A stage's bytes have arrived; all warps have read it.
+    u64 full[kStages], empty[kStages];
 };
 
 /// Shared memory of one block: a ring of stages, each a tile of A and a tile of B.
@@ -85,8 +109,7 @@ struct SharedMemory {
         unsigned char b[Shape<Config>::B::kTileBytes];
     };
     alignas(128) Stage stages[Config::kStages];
-    /// Split-K: the slices whose shares this block fixes up, a bit per slice.
-    alignas(16) u32 shares;
+    Flags<Config::kStages, Shape<Config>::kTma> flags;
 };
 
 /// A part of a tile is a whole tile: its warps store, exchange and fix up together, each its own rows and columns.
@@ -99,7 +122,11 @@ struct Fragment {
     using Block = Accumulator<Config>[4 * Shape<Config>::kBlocksN];
     using Accumulators = Block[kBlocks];
 
-    __device__ __forceinline__ static int thread() { return threadIdx.x; }
+    __device__ __forceinline__ static int thread() {
+        // ptxas spills what lives across setmaxnreg, though the consumers then have registers to spare.
+        if constexpr (Shape<Config>::kTma) return tid_x();
+        else return threadIdx.x;
+    }
     /// Callers give the first row of the warp's own part.
     __device__ __forceinline__ static int warp_row() { return 0; }
 };

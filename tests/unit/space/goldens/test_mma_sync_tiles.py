@@ -82,3 +82,13 @@ def test_two_blocks_of_a_multiprocessor_have_half_of_it_each() -> None:
     assert not rules_broken(problem, stages=5, blocks_per_sm=2)
     assert rules_broken(problem, stages=6, blocks_per_sm=2) == {"smem.resident"}
     assert not rules_broken(problem, RTX_3090.name, stages=3, blocks_per_sm=2)
+
+
+def test_rings_of_tma_hold_their_mbarriers_too() -> None:
+    """`SharedMemory` of mma_sync/shape.cuh: two mbarriers of 8 bytes a stage behind the word of split-K."""
+    problem, h200 = Gemm.parse("4096x4096x4096"), profile_named("NVIDIA H200")
+    knobs = {"copies": "tma", "tile_m": 128, "tile_n": 256, "tile_k": 128, "warps_m": 2, "warps_n": 4, "stages": 2}
+    derived = FAMILY.derive(problem, FAMILY.config(knobs), h200)
+    assert derived["shared_memory_bytes"] == 196_736
+    assert rules_broken(problem, h200.name, **knobs) == set()
+    assert rules_broken(problem, h200.name, **knobs | {"stages": 3}) == {"smem.capacity", "smem.resident"}
