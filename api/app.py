@@ -30,6 +30,7 @@ from api import (
     importance,
     measurements,
     misses,
+    not_found,
     rounds,
     tables,
     workers,
@@ -125,6 +126,7 @@ def create_app(
     state.stopping = threading.Event()
     state.metrics.registry.register(FleetMetrics(store))
     http_errors.install(app)
+    not_found.install(app)
     fleet.install(app, timing)
     kept.install(app)
     state.request_log = RequestLog(log)

@@ -114,12 +114,13 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def install(app: FastAPI) -> None:
     """Registers a handler that turns every failure of `app` into an error document."""
-
-    async def answer(request: Request, error: Exception) -> JSONResponse:
-        return _http_error(request, error).response(request.state.request_id)
-
     for kind in (HTTPException, RequestValidationError, *ERRORS):
         app.add_exception_handler(kind, answer)
+
+
+async def answer(request: Request, error: Exception) -> JSONResponse:
+    """The error document of a failure."""
+    return _http_error(request, error).response(request.state.request_id)
 
 
 def _http_error(request: Request, error: Exception) -> HttpError:

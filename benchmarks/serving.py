@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import httpx2
 
 from benchmarks.ports import free_port
+
+#: A million bests are served within a quarter of it, also on a slow machine.
+_READY_WITHIN_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,18 @@ def process(command: list[str], log: Path, *behind: str, wait: bool = True) -> I
             child.wait(40)
 
 
-def wait_ready(port: int, child: subprocess.Popen[bytes]) -> None:
-    """Waits until the server is ready; the bare endpoint is ready when it answers."""
+def wait_ready(port: int, child: subprocess.Popen[bytes], within_seconds: float = _READY_WITHIN_SECONDS) -> None:
+    """Waits until the server is ready; the bare endpoint is ready when it answers.
+
+    Raises:
+        RuntimeError: the server ended, or was not ready in time.
+    """
+    until = time.monotonic() + within_seconds
     # One client: each reads the machine's certificates anew, which would take time from the server.
-    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5) as http:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=min(5.0, within_seconds)) as http:
         while child.poll() is None:
+            if time.monotonic() > until:
+                raise RuntimeError(f"the server on port {port} was not ready within {within_seconds:g} s: see its log")
             try:
                 if http.get("/readyz").status_code in (200, 404):
                     return

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, PoolProxiedConnection, select, update
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
@@ -19,6 +20,7 @@ Counter = Literal["best", "measurement", "token"]
 
 #: It runs several times a second, and to build it would take longer.
 _READ: Final = select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter)))
+_READ_EMBEDDED: Final = str(_READ.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
 
 
 def count(session: Session, name: Counter) -> int:
@@ -47,3 +49,10 @@ def lock(session: Session, name: Counter) -> None:
 def read(through: Session | Connection) -> dict[str, int]:
     """Every counter's value, by name."""
     return {name: 0 for name in get_args(Counter)} | {name: value for name, value in through.execute(_READ)}
+
+
+def read_embedded(connection: PoolProxiedConnection) -> dict[str, int]:
+    """`read` on SQLite, outside of a transaction."""
+    cursor = connection.cursor()
+    cursor.execute(_READ_EMBEDDED)
+    return dict.fromkeys(get_args(Counter), 0) | dict(cursor.fetchall())

@@ -253,6 +253,21 @@ class TestService:
         problem_of(idle.get("/v1/best", params=ASKED | {"m": 300}), 503, "starting")
         problem_of(idle.get("/readyz"), 503, "not-ready")
 
+    def test_a_browser_gets_a_page_for_an_unknown_path(self, http: TestClient) -> None:
+        found = http.get("/devcies?<script>", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert (found.status_code, found.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "There is no page /devcies: choose" in found.text
+        assert '<p><a href="/devices">Devices</a></p>' in found.text
+        assert "<script" not in found.text
+        assert found.headers["content-security-policy"].startswith("default-src 'none'")
+        far = http.get("/%3Cb%3E" + "x" * 3_000, headers={"Accept": "text/html"}).text
+        assert "/&lt;b&gt;xxx" in far
+        assert "<b>" not in far
+        assert len(far) < 4_000
+        # What an endpoint did not find, and what no browser asks for, stay error documents.
+        problem_of(http.get("/v1/campaigns/7", headers={"Accept": "text/html"}), 404, "unknown-campaign")
+        problem_of(http.post("/devcies", headers={"Accept": "text/html"}), 404, "no-such-path")
+
     def test_unknown_paths_and_methods_are_problems(self, http: TestClient) -> None:
         problem_of(http.get("/v2/best"), 404, "no-such-path")
         problem_of(http.delete("/v1/best"), 405, "method-not-allowed")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
+from benchmarks.serving import wait_ready
 from benchmarks.waiting import EXIT_LATE
 from tests.fleet import eventually
 
@@ -50,3 +53,13 @@ def test_a_wait_that_ends_in_time_says_how_long_it_took() -> None:
     done = run(WELL)
     assert done.returncode == 0, done.stderr
     assert "it holds: 0.0 s" in done.stdout
+
+
+def test_a_server_that_accepts_and_never_answers_is_not_waited_for_for_ever() -> None:
+    command = [sys.executable, "-c", "input()"]
+    with socket.create_server(("127.0.0.1", 0)) as silent, subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        try:
+            with pytest.raises(RuntimeError, match=r"not ready within 0\.2 s: see its log"):
+                wait_ready(silent.getsockname()[1], child, within_seconds=0.2)
+        finally:
+            child.kill()
