@@ -53,16 +53,21 @@ function failure(error) {
   if (!(error instanceof Refusal)) console.error(error);
   const detail = error instanceof Error ? error.message : String(error);
   return html`<h1>${error instanceof Refusal && error.status === 404 ? "Not here" : "This did not work"}</h1>
-    <p class="sentence">${detail}</p><p><a href="/problems">All problems</a> · <a href="/">Ask for a config</a></p>`;
+    <p class="sentence">${said(detail)}</p><p><a href="/problems">All problems</a> · <a href="/campaigns">All campaigns</a> · <a href="/">Ask for a config</a></p>`;
 }
+
+/** The service's words as a sentence; commands in backquotes are code. @param {string} words */
+const said = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.?!]$/.test(words) ? "" : "."}`.split("`")
+  .map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
 
 /** @param {Refusal} error */
 function tokenForm(error) {
+  const scope = error.scope || "read";
   return html`<form class="card narrow" @submit=${signIn}>
-    <h1>${error.status === 401 ? "A token is needed" : `This needs a token with scope ${error.scope || "read"}`}</h1>
-    <p>${error.message}.</p>
-    <label>Token <input name="secret" type="password" autocomplete="off" required aria-describedby="token-note"></label>
-    <p id="token-note" class="note">Only this tab keeps it. <code>gemmtune token create</code> makes one.</p>
+    <h1>${error.status === 401 ? "A token is needed" : `This needs a token with scope ${scope}`}</h1>
+    <p>${token.get() ? said(error.message) : `This service answers only to tokens; this page needs one with the scope ${scope}.`}</p>
+    <label>Token <input class="big" name="secret" type="password" autocomplete="off" required aria-describedby="token-note"></label>
+    <p id="token-note" class="note">Only this tab keeps it. Whoever runs the service makes one with <code>gemmtune token create NAME --scope ${scope}</code>.</p>
     <button>Go on</button></form>`;
 }
 

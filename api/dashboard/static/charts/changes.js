@@ -12,7 +12,7 @@ import { clipped } from "./strips.js";
  */
 const ROW = 22;
 const SHARE = 46;
-const COSTS = [1, 0.96, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3];
+const COSTS = [1, 0.9, 0.8, 0.96, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3];
 
 export class ChangesChart extends Chart {
   /** @returns {Changes} */
@@ -31,10 +31,12 @@ export class ChangesChart extends Chart {
   /** @param {number} width */
   #x(width) {
     // Square roots of the cost above a floor: small costs are what one argues about.
-    const most = Math.min(4, Math.max(1.1, ...this.#all.map(({ change }) => change.ratio)));
+    const ratios = this.#all.map(({ change }) => change.ratio);
+    const most = Math.min(4, Math.max(1.1, ...ratios));
     const bend = (/** @type {number} */ ratio) => Math.sign(ratio - 1) * Math.sqrt(Math.abs(ratio - 1));
-    const to = scale([-0.22, bend(most)], [this.#left(width), width - 22]);
-    return (/** @type {number} */ ratio) => to(Math.max(-0.2, Math.min(bend(most), bend(ratio))));
+    const least = bend(Math.max(0.75, Math.min(0.96, ...ratios)));
+    const to = scale([least - 0.02, bend(most)], [this.#left(width), width - 22]);
+    return (/** @type {number} */ ratio) => to(Math.max(least, Math.min(bend(most), bend(ratio))));
   }
 
   /** @param {number} place */

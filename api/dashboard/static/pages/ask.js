@@ -31,7 +31,7 @@ export async function open(page) {
         <label>Device <select name="device" @change=${(/** @type {any} */ event) => choose({ device: event.target.value })}>
           ${devices.map((device) => html`<option value=${device.name} ?selected=${device.name === chosen()}>${device.name}${
             device.bests ? ` (${device.bests} measured)` : ""}</option>`)}</select></label>
-        <label>A time stands for <select name="policy" @change=${(/** @type {any} */ event) => choose({ policy: event.target.value })}>
+        <label>Timing policy <select name="policy" @change=${(/** @type {any} */ event) => choose({ policy: event.target.value })}>
           ${POLICIES.map(([name, words]) => html`<option value=${name} ?selected=${name === page.param("policy")}>${words}</option>`)}
         </select></label>
       </div>

@@ -71,7 +71,7 @@ function view(page, got) {
 /** The time that is left, with a range from how much the problems that ended differ. @param {any} progress @param {any} table */
 function left(progress, table) {
   if (!progress.workers) return html`<div><dt>left: no worker is live, so nothing moves</dt><dd>–</dd></div>`;
-  if (!progress.seconds_left) return html`<div><dt>left: nothing has ended yet</dt><dd>–</dd></div>`;
+  if (!progress.seconds_left) return html`<div><dt>left: too early to tell</dt><dd>–</dd></div>`;
   const spent = table ? table.columns.gpu_seconds.filter((/** @type {number} */ seconds, /** @type {number} */ row) => table.columns.status[row] === "done" && seconds > 0).sort((/** @type {number} */ a, /** @type {number} */ b) => a - b) : [];
   const middle = spent.length > 3 ? quantile(spent, 0.5) : 0;
   const remaining = progress.problems.waiting + progress.problems.open;

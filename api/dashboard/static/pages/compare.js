@@ -5,7 +5,8 @@ import { Refusal } from "../lib/api.js";
 import { clock, number, SIGNS, times, us, verdict } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
-import { bootstrap } from "../parts/bootstrap.js";
+
+const RESAMPLES = 1000;
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -48,7 +49,7 @@ function diff(title, left, right, same) {
 const knobsOf = (it) => ({ family: it.config.family, ...it.config.knobs });
 
 /** @param {any} it */
-const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: it.device_kind, ...it.provenance, build: it.build_digest, note: it.note, "largest error": it.verification?.worst_ratio, outcome: it.outcome, detail: it.detail });
+const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: it.device_kind, ...it.provenance, build: it.build_digest, note: it.note, "largest error / bound": it.verification?.worst_ratio.toFixed(3), outcome: it.outcome, detail: it.detail });
 
 /** @param {any} it */
 const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w && number(it.clocks.power_w), "temperature, °C": it.clocks?.temperature_c,
@@ -61,4 +62,27 @@ function samples(a, b) {
   if (!strips.length || a.problem.key !== b.problem.key) return nothing;
   return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null, keyless: true,
     sentence: "Every sample of both; marks are medians. Where ticks overlap, neither is surely faster." }}></chart-strips></section>`;
+}
+
+/**
+ * The ratio of two medians with an interval, by resampling; the same seed each time, so that a page shows the same twice.
+ * @param {number[]} over @param {number[]} under @returns {{value: number, low: number, high: number} | null}
+ */
+function bootstrap(over, under) {
+  if (!over.length || !under.length) return null;
+  let state = 12345;
+  const next = () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+  const drawn = (/** @type {number[]} */ samples) => median(samples.map(() => samples[Math.floor(next() * samples.length)]));
+  const ratios = Array.from({ length: RESAMPLES }, () => drawn(over) / drawn(under)).sort((a, b) => a - b);
+  return { value: median(over) / median(under), low: ratios[Math.floor(RESAMPLES * 0.025)], high: ratios[Math.floor(RESAMPLES * 0.975)] };
+}
+
+/** @param {number[]} values */
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }

@@ -1,15 +1,15 @@
 // Explain: why can't I? Every value of every knob is marked before one picks it.
 
-import { knobsOf, written } from "../lib/configs.js";
-import { bytes, number } from "../lib/format.js";
+import { knobsOf } from "../lib/configs.js";
+import { bytes, number, percent, whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
-import { resources } from "../parts/resources.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
 import { goWith, problemOf, shapeBox } from "../parts/shape.js";
 
 const STATES = /** @type {Record<string, [string, string]>} */ ({
   legal: ["", "worth trying"], not_worth: ["◇ ", "legal, not worth a try"], illegal: ["✕ ", "illegal"], mends: ["✓ ", "mends it"], same: ["", "changes nothing about that"],
 });
+const TOKENS = ["mark", "other", "tie", "soft"];
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -83,4 +83,26 @@ function derived(answer) {
   return html`<h2>What follows from it</h2><table><caption class="visually-hidden">Derived values</caption><tbody>${Object.entries(answer.derived).map(([name, value]) => html`
     <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, Number(value))}</td></tr>`)}</tbody></table>
     <p class="says">These values follow from the knobs and the problem; nobody chooses them.</p>`;
+}
+
+/** Shared memory and registers of a config, stacked against their limits. @param {any} answer of explain:neighbours */
+function resources(answer) {
+  const { smem, registers } = answer;
+  if (!smem && !registers) return nothing;
+  return html`<section class="card">
+    ${smem ? stack("Shared memory of a block", smem.parts.map((/** @type {any} */ part) => [part.name, part.bytes, bytes(part.bytes)]), smem.used_bytes, smem.limit_bytes, bytes) : nothing}
+    ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, whole(registers.used)]], registers.used, registers.limit, (value) => whole(value)) : nothing}
+    ${registers?.held ? stack("Registers a thread holds for its sums", [["accumulators and operands", registers.held, whole(registers.held)]], registers.held, registers.most_per_thread, (value) => whole(value)) : nothing}
+  </section>`;
+}
+
+/** @param {string} title @param {[string, number, string][]} parts @param {number} used @param {number} limit @param {(value: number) => string} written */
+function stack(title, parts, used, limit, written) {
+  const full = Math.max(used, limit) * 1.04;
+  const over = used > limit;
+  return html`<figure class="resource"><figcaption><h2>${title}</h2><span class=${over ? "loss" : "gain"}>${over ? "✕" : "✓"} ${written(used)} of ${written(limit)} (${percent(used / limit)})</span></figcaption>
+    <div class="stacked" role="img" aria-label=${`${parts.map(([name, , text]) => `${name} ${text}`).join(", ")}; the limit is ${written(limit)}`}>
+      ${parts.map(([, size], place) => html`<i .style=${`width:${(size / full) * 100}%;background:var(--${TOKENS[place % TOKENS.length]})`}></i>`)}
+      <b .style=${`left:${(limit / full) * 100}%`}></b></div>
+    <p class="key">${parts.map(([name, , text], place) => html`<span><i class="swatch marks" .style=${`--swatch:var(--${TOKENS[place % TOKENS.length]})`}></i>${name} ${text}</span>`)}<span>│ limit</span></p></figure>`;
 }

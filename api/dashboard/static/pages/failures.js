@@ -20,7 +20,7 @@ export async function open(page) {
   const filtered = Object.entries(asked).filter(([, value]) => value);
   page.show(() => html`<h1>What breaks, and is it ours?</h1>
     ${filtered.length ? html`<p>${filtered.map(([name, value]) => html`<span class="chip"><span>${name}</span> ${name === "problem" ? titleOfKey(value) : value}</span> `)} <a href="/failures">Show all</a></p>` : nothing}
-    <dl class="facts"><div><dt>failed of ${count(answer.measured)} measurements (${percent(answer.measured ? answer.total / answer.measured : 0, 2)})</dt><dd>${count(answer.total)}</dd></div>
+    <dl class="facts"><div><dt>failed of ${count(answer.measured)} measurements${answer.total ? ` (${percent(answer.total / answer.measured, 2)})` : ""}</dt><dd>${count(answer.total)}</dd></div>
       <div><dt>groups of wrong results by our kernels</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
       <div><dt>suspects that killed a worker or parked a problem</dt><dd>${answer.suspects.length}</dd></div></dl>
     ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Every failure is kept with its reason, and no failing config is ever served. Purple bars are cuBLASLt’s.",
@@ -35,8 +35,8 @@ export async function open(page) {
 /** @param {any} group */
 function group(group) {
   const { example } = group;
-  return html`<section class="card"><h2>${group.outcome === "wrong_result" ? html`<span class="loss">✕</span> ` : nothing}${count(group.count)} × ${group.outcome} of ${group.family}</h2>
-    <p class="sentence mono long">${group.message || "without a message"}</p>
+  return html`<section class="card"><h2>${group.outcome === "wrong_result" ? html`<span class="loss">✕</span> ` : nothing}${count(group.count)} × ${group.outcome}, ${group.family}</h2>
+    <p class="sentence mono long">${group.message.replaceAll("#", "…") || "without a message"}</p>
     <p class="soft">${many(group.problems, "problem")}, ${many(group.configs, "config")}; last ${ago(group.last_at)}.</p>
     ${example ? html`<details><summary>Repeat one: ${titleOfKey(example.problem)}</summary><p class="mono long">${example.detail}</p><pre tabindex="0" aria-label="Command">${example.command}</pre>
       <p><a href=${`/problem?${new URLSearchParams({ key: example.problem })}`}>Its problem</a></p></details>` : nothing}</section>`;

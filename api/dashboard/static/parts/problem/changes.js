@@ -19,6 +19,6 @@ export function changesCard(_page, got) {
   if (!knobs.length) return nothing;
   return html`<chart-changes .data=${{
     title: "One change at a time", knobs,
-    sentence: `${top.length ? `${top.join(", ").replace(/, ([^,]*)$/, " and $1")} decided most. ` : ""}Each mark is the winner with one knob changed: ● measured, ○ expected with its 90 % interval. The ${illegal} illegal changes are left out. The share says how much of the difference between good candidates and all a knob explains.`,
+    sentence: `${top.length ? `${top.join(", ").replace(/, ([^,]*)$/, " and $1")} decided most. ` : ""}Each mark is the winner with one knob changed: ● measured, ○ expected with its 90 % interval. The ${illegal} illegal changes are left out. Left of “same” is faster. A share is how much of the spread of times that knob explains.`,
   }}></chart-changes>`;
 }

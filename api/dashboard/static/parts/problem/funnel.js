@@ -22,10 +22,15 @@ export function funnelCard(page, got) {
   };
   const counted = (/** @type {string} */ name) => count(steps.find((/** @type {any} */ step) => step.name === name)?.count);
   const product = funnel.steps[0].count;
+  const removed = got.space?.families?.flatMap((/** @type {any} */ family) => family.removed) ?? [];
+  const beside = (/** @type {string} */ name) => {
+    const rules = removed.filter((/** @type {any} */ rule) => (rule.kind === "worth" ? "worth" : "legal") === name).length;
+    return rules ? `after ${rules} ${name === "legal" ? "rules of legality" : "rules on speed"}` : STEPS[name]?.[1];
+  };
   return html`${bars({
     title: `From ${count(product)} to one`, log: true,
     sentence: `Rules left ${counted("worth")} configs before anything ran; the GPU saw ${counted("measured")}. Lengths are logarithmic.`,
-    bars: steps.map((/** @type {any} */ step) => ({ name: STEPS[step.name]?.[0] ?? step.name, value: step.count, beside: STEPS[step.name]?.[1],
+    bars: steps.map((/** @type {any} */ step) => ({ name: STEPS[step.name]?.[0] ?? step.name, value: step.count, beside: beside(step.name),
       text: step.count === null ? html`<button type="button" class="quiet small" title="Counting takes some seconds" ?disabled=${got.counting} @click=${ask}>${got.counting ? "…" : "Count"}</button>` : undefined, token: step.name === "served" ? "gain" : "mark" })),
   })}
     <a class="note" href=${`/space?${new URLSearchParams({ problem: got.key, device: got.device })}`}>Which rule removes how many?</a>`;
