@@ -49,7 +49,8 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layout: str) -> None:
     problem = Gemm.parse(shape, "bf16", layout)
-    configs = [config for config in map(FAMILY.config, CORNERS) if is_legal(FAMILY, problem, config)]
+    profile = worker.facts.profile
+    configs = [config for config in map(FAMILY.config, CORNERS) if is_legal(FAMILY, problem, config, profile)]
     measured = list(worker.begin(problem).screen(configs))
     assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
     assert len(measured) == len(configs) > 0
