@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from http import HTTPStatus
@@ -48,10 +50,12 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.UnknownRound: (404, "unknown-round"),
     errors.ResultRefused: (422, "result-refused"),
 }
-#: What an error document repeats of a request is cut to this: a large request must not make a larger answer.
-_MOST_CHARACTERS: Final = 1_000
+#: Bytes of JSON to which an error document's parts are cut, so that it has at most 2,000: a large request must not make
+#: a larger answer.
+_MOST_DETAIL_BYTES: Final = 1_000
 _MOST_ERRORS: Final = 10
-_MOST_ERROR_CHARACTERS: Final = 200
+_MOST_ERRORS_BYTES: Final = 650
+_MOST_ERROR_BYTES: Final = 200
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -89,12 +93,13 @@ class HttpError(HTTPException):
 
     def response(self, request_id: str) -> JSONResponse:
         """The error document, for the request with this id."""
-        wrong = [FieldError(pointer=_cut(each.pointer, _MOST_ERROR_CHARACTERS),
-                            detail=_cut(each.detail, _MOST_ERROR_CHARACTERS))
+        wrong = [FieldError(pointer=_cut(each.pointer, _MOST_ERROR_BYTES), detail=_cut(each.detail, _MOST_ERROR_BYTES))
                  for each in self.errors[:_MOST_ERRORS]]  # fmt: skip
+        while sum(len(each.model_dump_json().encode()) + 1 for each in wrong) > _MOST_ERRORS_BYTES:
+            del wrong[-1]
         content = ProblemDocument(
             type=f"/problems/{self.kind}", title=self.kind.replace("-", " "), status=self.status_code,
-            detail=_cut(self.detail, _MOST_CHARACTERS), instance=request_id, errors=wrong,
+            detail=_cut(self.detail, _MOST_DETAIL_BYTES), instance=request_id, errors=wrong,
         )  # fmt: skip
         return JSONResponse(content.model_dump(), self.status_code, self.headers, MEDIA_TYPE)
 
@@ -156,7 +161,7 @@ def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
         return str(entry["msg"])
     *path, name = entry["loc"]
     known = _known_fields(request, path)
-    if near := get_close_matches(str(name)[:_MOST_ERROR_CHARACTERS], known, n=1):
+    if near := get_close_matches(str(name)[:_MOST_ERROR_BYTES], known, n=1):
         return f"no such field: the nearest is {near[0]}"
     return "no such field" + (f": use one of {', '.join(known)}" if known else "")
 
@@ -179,7 +184,15 @@ def _known_fields(request: Request, path: Sequence[int | str]) -> list[str]:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    """As much of a text as takes `most` bytes of JSON."""
+    if _json_bytes(text) <= most:
+        return text
+    kept = bisect_right(range(most), most - len("…".encode()), key=lambda length: _json_bytes(text[:length])) - 1
+    return f"{text[:kept]}…"
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) - 2
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:
