@@ -126,7 +126,9 @@ def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
         from cuda.core import Program, ProgramOptions
 
     log = io.StringIO()
-    options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v", "-warn-spills"])
+    # From 12.9 on NVRTC keeps cubins of its own beside a driver, and answers from them without ptxas's messages (NVRTC
+    # documentation, "Caching"): spills and serialised wgmma of a second compile would go unseen.
+    options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v", "-warn-spills"], no_cache=True)
     try:
         code = Program(source, "c++", options).compile("cubin", logs=log)
     except Exception as error:

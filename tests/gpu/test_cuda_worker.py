@@ -18,6 +18,8 @@ from space.registry import family_named
 from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
 from tuner.studying.open_worker import driver_present
+from workers.build import BuildFailure, compile_source
+from workers.builder import source_of
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -133,6 +135,16 @@ def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -
     assert found.broken.outcome in fault.outcomes, found.broken.detail
     assert fault.said in found.broken.detail or not fault.certain
     assert found.after.outcome is Outcome.CORRECT, found.after.detail
+
+
+def test_ptxas_is_heard_at_every_compile() -> None:
+    """NVRTC may answer from a cache of its own, beside a driver; what ptxas said the first time must not be lost."""
+    (fault,) = (each for each in FAULTS if each.name == "missing wait for the last products")
+    source = fault.plant(source_of(fault.problem, fault.config, "sm_90a"))
+    for _ in range(2):
+        build = compile_source(source, "sm_90a", None)
+        assert isinstance(build, BuildFailure)
+        assert "C7517" in build.reason
 
 
 @pytest.mark.parametrize("splits", [2, 8])
