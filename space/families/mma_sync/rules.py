@@ -159,6 +159,12 @@ LEGAL: Final[tuple[Rule, ...]] = (
          f"{_SPILLS}: 32 to 128 B of what the walk over a share holds across setmaxnreg", ("copies", "stream_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["stream_k"] == 0),
          lambda c: "stream_k 1: use cp_async, or stream_k 0"),
+    Rule("copies.slices", f"beside a producer that gives registers, warps of {INSTRUCTION_M} rows above one another "
+         "take all of K", f"{_SPILLS}: 4 to 36 B across setmaxnreg for tiles of 64 by 8, 16 and 32",
+         ("producer_registers", "split_k", "warp_m", "warps_n"),
+         lambda c: (c["producer_registers"] == 0) | (c["split_k"] == 1) | (c["warp_m"] > INSTRUCTION_M)
+                   | (c["warps_n"] > 1),
+         lambda c: f"split_k {c.first('split_k')}: use cp_async, or split_k 1"),
     Rule("mma.m", f"a warp takes a multiple of the instruction's {INSTRUCTION_M} rows of a tile", mma_sync.SOURCE,
          ("tile_m", "warps_m"), lambda c: c["tile_m"] % (INSTRUCTION_M * c["warps_m"]) == 0,
          lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {INSTRUCTION_M}·{c.first('warps_m')}"),
