@@ -212,7 +212,7 @@ def main() -> int:
     part = Part.read(given.json) if given.json and given.json.exists() else Part()
     rows, done = part.rows, {one.name for one in part.rows}
     if given.json:
-        part.commands[command_of("deployed")] = facts_of(facts_table("deployed", [given.problems]))
+        part.begin(command_of("deployed"), facts_of(facts_table("deployed", [given.problems])))
     wanted = [one for one in part_of([*named_problems(given.problems)], given.part)
               if one[2].dtype in DTYPES and one[0] not in done]  # fmt: skip
     for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_timing import REGIMES, mean
-from benchmarks.published import as_table, shared_facts
+from benchmarks.published import FREE, Unpublishable, as_table, shared_facts
 
 #: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
 ARMS: Final = ("served", "own", "library")
@@ -127,14 +128,32 @@ class Part:
         known = json.loads(path.read_text())
         return cls(known["commands"], [Row(**one) for one in known["rows"]])
 
+    def begin(self, command: str, facts: dict[str, str]) -> None:
+        """Notes a run that adds rows.
+
+        Raises:
+            Unpublishable: they could not stand in one table with the rows of the runs before.
+        """
+        earlier = list(self.commands.values())
+        if self.rows and shared_facts([*earlier, facts]) is None:
+            odd = [name for name in facts if name not in FREE and any(one.get(name) != facts[name] for one in earlier)]
+            raise Unpublishable(
+                f"the part holds rows of another {' and '.join(odd)}: a table has one; give --json another file"
+            )
+        known = self.commands.get(command)
+        self.commands[command] = (shared_facts([known, facts]) if known else None) or facts
+
 
 def merged(parts: Sequence[Part], out: Path | None) -> int:
-    """One table of all parts, under the facts that their runs share; 1 where they share none."""
+    """One table of all parts, under the facts that their runs share; 1 where they share none or a problem is twice."""
     facts = shared_facts([one for part in parts for one in part.commands.values()])
     rows = [row for part in parts for row in part.rows]
     print(summary(rows))
     if facts is None:
-        print("the parts were not measured from one commit and list on one model of device: nothing is written")
+        print("the parts were not measured by one program, from one list, on one model of device: nothing is written")
+        return 1
+    if twice := [name for name, count in Counter(row.name for row in rows).items() if count > 1]:
+        print(f"{twice[0]} is in more than one part: merge parts that share no problem; nothing is written")
         return 1
     if out:
         out.write_text("\n\n".join([as_table(facts), summary(rows), table(rows)]) + "\n")

@@ -1,13 +1,15 @@
 """Publishes a benchmark's tables, together with the facts that make them reproducible.
 
-A published file begins with a table of facts: the command, the commit, the digests of the kernels, of the model and of
-what was read, and the device. Nothing is written if the tree differs from its commit or an input is not
-tracked. Files under `benchmarks/results/` may differ from the commit: no benchmark reads them.
+A published file begins with a table of facts: the command, the commit, the digests of the kernels, of the model, of
+what was read and of the program, and the device. Parts of one table may come from several commits of one program.
+Nothing is written if the tree differs from its commit or an input is not tracked. Files under `benchmarks/results/`
+may differ from the commit: no benchmark reads them.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shlex
 import subprocess
@@ -17,12 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from benchmarks.facts import data, drivers, gpus, kernels, machine, models
+from benchmarks.facts import SHOWN, data, drivers, gpus, kernels, machine, models
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results"
+#: What a benchmark on a GPU runs. Pages, tests and documents may differ between the parts of one table.
+PROGRAM: Final = ("benchmarks", "gemmtune", "space", "tuner", "workers", "pyproject.toml")
 #: Facts that every published file begins with, in this order.
 FIELDS: Final = ("command", "commit", "kernels", "model", "data", "device", "driver")
+#: Facts in which the parts of one table may differ, if their program is the same.
+FREE: Final = frozenset({"command", "commit", "machine"})
 
 
 class Unpublishable(SystemExit):
@@ -57,7 +63,8 @@ def facts_table(benchmark: str, read: Iterable[Path] = ()) -> str:
     values = (
         command_of(benchmark), f"`{_commit_at_start()}`", kernels(), models(), data(ROOT, read), gpus(), drivers(),
     )  # fmt: skip
-    return as_table({**dict(zip(FIELDS, values, strict=True)), "machine": machine()})
+    program = program_of(_commit_at_start())
+    return as_table({**dict(zip(FIELDS, values, strict=True)), "program": program, "machine": machine()})
 
 
 def as_table(facts: dict[str, str]) -> str:
@@ -73,11 +80,23 @@ def facts_of(text: str) -> dict[str, str]:
 
 
 def shared_facts(parts: Sequence[dict[str, str]]) -> dict[str, str] | None:
-    """The facts of several runs, with the commands of all; None where they differ in more than command and machine."""
-    known = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in parts}
+    """The facts of several runs, with the commands and commits of all; None where they can't stand in one table.
+
+    Runs share a table if only command, machine and commit differ, and the program of the commits is the same. Parts
+    that were printed before the program's digest was a fact share one only at the same commit.
+    """
+    free = FREE if all("program" in one for one in parts) else FREE - {"commit"}
+    known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
     if len(known) != 1 or not all(parts):
         return None
-    return {**parts[0], "command": ", ".join(one["command"] for one in parts)}
+    several = sorted({"command", "commit"} & parts[0].keys())
+    return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Each backquoted word of the texts once, in the order of its first place."""
+    words = (f"`{word}`" for text in texts for word in text.strip("`").split("`, `"))
+    return ", ".join(dict.fromkeys(words))
 
 
 def command_of(benchmark: str) -> str:
@@ -111,6 +130,14 @@ def clean_commit() -> str:
         first = changed.splitlines()[0].split(maxsplit=1)[-1]
         raise Unpublishable(f"the tree differs from its commit ({first}): commit or stash it before publishing")
     return _git("rev-parse", "HEAD")
+
+
+def program_of(commit: str) -> str:
+    """Digest of what a benchmark on a GPU runs at a commit, in backquotes: `PROGRAM` but the results."""
+    results = f"{RESULTS.relative_to(ROOT)}/"
+    listed = _git("ls-tree", "-r", commit, "--", *PROGRAM).splitlines()
+    held = "\n".join(line for line in listed if not line.partition("\t")[2].startswith(results))
+    return f"`{hashlib.sha256(held.encode()).hexdigest()[:SHOWN]}`"
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import facts, published
-from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, publish
+from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, publish, shared_facts
 from tuner.settings import Settings
 
 Git = Callable[..., str]
@@ -114,3 +114,30 @@ def test_a_model_trained_here_is_refused(git: Git, tmp_path: Path) -> None:
     (tmp_path / "models" / "nvidia_h200.npz").write_text("")
     with pytest.raises(SystemExit, match=r"nvidia_h200\.npz was trained here and is used in place of"):
         publish("storm", tmp_path / "benchmarks" / "results" / "table.md", "text")
+
+
+def facts_at_head() -> dict[str, str]:
+    published._commit_at_start.cache_clear()
+    return facts_of(published.facts_table("deployed"))
+
+
+def test_parts_of_commits_with_one_program_share_a_table(git: Git, tmp_path: Path) -> None:
+    (tmp_path / "tuner").mkdir()
+    (tmp_path / "docs").mkdir()
+    taken = []
+    for path in ("tuner/study.py", "docs/use.md", "benchmarks/results/F.md", "tuner/new.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+        git("add", ".")
+        git("commit", "--quiet", "--message", path)
+        taken.append(facts_at_head())
+    shared = shared_facts([*taken[:3], taken[0]])
+    assert shared is not None
+    assert shared["commit"] == ", ".join(one["commit"] for one in taken[:3])
+    assert shared["command"] == taken[0]["command"]
+    assert shared_facts([taken[2], taken[3]]) is None
+    # Parts from before the digest was a fact are of one table only at one commit.
+    old = [{name: value for name, value in one.items() if name != "program"} for one in taken]
+    assert shared_facts([old[0], old[1]]) is None
+    assert shared_facts([old[0], old[0]]) == old[0]
+    assert shared_facts([old[0], taken[1]]) is None

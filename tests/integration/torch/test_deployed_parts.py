@@ -1,0 +1,57 @@
+"""Parts of `benchmarks.deployed`: runs on other days go on with them, and become one table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from benchmarks.deployed_table import Part, Row, merged  # noqa: E402
+from benchmarks.deployed_timing import REGIMES  # noqa: E402
+from benchmarks.published import Unpublishable  # noqa: E402
+
+FACTS = {"command": "`one`", "commit": "`1`", "driver": "8", "program": "`p`", "machine": "m"}
+LATER = {**FACTS, "commit": "`2`", "machine": "n"}
+
+
+def row(name: str) -> Row:
+    us = {arm: dict.fromkeys(REGIMES, time) for arm, time in (("torch", 2.0), ("served", 1.0))}
+    return Row(name, "square", "64x64x64", "bf16", 1.0, "gemv, chain", us, {"torch": None, "served": None}, 1.0)
+
+
+def test_a_part_goes_on_at_another_commit_of_the_same_program(tmp_path: Path) -> None:
+    part, path, out = Part(), tmp_path / "part.json", tmp_path / "table.md"
+    part.begin("`one`", FACTS)
+    part.rows.append(row("first"))
+    path.write_text(json.dumps(asdict(part)))
+    again = Part.read(path)
+    again.begin("`one`", LATER)
+    assert merged([again, Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])], out) == 0
+    text = out.read_text()
+    assert text.startswith("| command | `one`, `two` |\n| --- | --- |\n| commit | `1`, `2` |")
+    assert all(f"| {name} bf16 64x64x64 |" in text for name in ("first", "second"))
+
+
+@pytest.mark.parametrize("other", [{"program": "`q`"}, {"driver": "9"}])
+def test_a_part_does_not_go_on_with_another_program_or_driver(other: dict[str, str]) -> None:
+    part = Part({"`one`": FACTS}, [row("first")])
+    with pytest.raises(Unpublishable, match=f"rows of another {next(iter(other))}: a table has one"):
+        part.begin("`one`", FACTS | other)
+    assert part.commands == {"`one`": FACTS}
+    # Without rows there is nothing to join.
+    empty = Part({"`one`": FACTS}, [])
+    empty.begin("`one`", FACTS | other)
+    assert empty.commands == {"`one`": FACTS | other}
+
+
+def test_what_can_not_be_joined_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, first = tmp_path / "table.md", Part({"`one`": FACTS}, [row("first")])
+    assert merged([first, Part({"`two`": {**FACTS, "program": "`q`"}}, [row("second")])], out) == 1
+    assert "not measured by one program" in capsys.readouterr().out
+    assert merged([first, first], out) == 1
+    assert "first is in more than one part" in capsys.readouterr().out
+    assert not out.exists()
