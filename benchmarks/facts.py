@@ -47,7 +47,7 @@ def models() -> str:
 
 def data(root: Path, read: Iterable[Path]) -> str:
     """Path, relative to `root`, and digest of each input."""
-    named = [f"`{path.relative_to(root)}` `{digest_of(path)[:SHOWN]}`" for path in read]
+    named = [f"`{path.resolve().relative_to(root)}` `{digest_of(path)[:SHOWN]}`" for path in read]
     return ", ".join(named) or "none besides the command and the program"
 
 

@@ -141,3 +141,9 @@ def test_parts_of_commits_with_one_program_share_a_table(git: Git, tmp_path: Pat
     assert shared_facts([old[0], old[1]]) is None
     assert shared_facts([old[0], old[0]]) == old[0]
     assert shared_facts([old[0], taken[1]]) is None
+
+
+def test_a_list_may_be_given_by_a_relative_path(git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.json").write_text("[]")
+    assert facts.data(tmp_path.resolve(), [Path("list.json")]).startswith("`list.json` `")
