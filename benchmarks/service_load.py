@@ -50,7 +50,7 @@ _SERVER_CORE, _CLIENT_CORE = 0, 1
 _BARE: Final = ("granian", "uvicorn")
 #: Servers at half the service's load; the last one shows what the machine and the load generator take.
 _HALF: Final = {
-    "service": "latency at half the service's load",
+    "service": "the service",
     "granian": "the bare endpoint under granian",
     "constant": "a constant answer without a framework",
 }
@@ -218,10 +218,14 @@ def report(found: Figures, bests: int) -> list[str]:
         ]
     return [
         *lines,
+        f"| half of the service's requests per second, at random moments, for each server in turn "
+        f"| {half('service', 'rate'):,.0f} requests/s |",
         *(
-            f"| {told}, {half(name, 'rate'):,.0f} requests/s at random moments: p50, p99 "
-            f"| {half(name, 'p50_ms'):.2f} ms, {half(name, 'p99_ms'):.2f} ms; {half(name, 'cpu_us'):.0f} µs of "
-            f"processor time each; others {half(name, 'others_percent'):.0f} % of a core |"
+            f"| {told}: p50, p99 (medians of {len(found.half[name])} turns; lowest, highest p99) "
+            f"| {half(name, 'p50_ms'):.2f} ms, {half(name, 'p99_ms'):.2f} ms "
+            f"({', '.join(f'{end(turn.p99_ms for turn in found.half[name]):.2f}' for end in (min, max))}); "
+            f"{half(name, 'cpu_us'):.0f} µs of processor time each; others {half(name, 'others_percent'):.0f} % of a "
+            "core |"
             for name, told in _HALF.items()
         ),
         f"| POST /v1/best:batch, {min(_BATCH, bests):,} problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last "
