@@ -39,7 +39,8 @@ from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 
-_CANDIDATES: Final = 24
+#: Enough that the campaign outlasts its faults on a fast machine too.
+_CANDIDATES: Final = 96
 _SERVICES: Final = 2
 
 

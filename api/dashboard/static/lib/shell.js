@@ -23,10 +23,8 @@ export const may = (scope) => !caller || caller.scopes.includes(scope) || caller
 /** Marks the page that is shown. @param {string} shown */
 export function at(shown) {
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === (UNDER[shown] ?? shown)) {
-      link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
-    } else link.removeAttribute("aria-current");
+    if (link.getAttribute("href") === (UNDER[shown] ?? shown)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
 }
 
