@@ -24,8 +24,8 @@ MOST_SETS: Final = 48
 #: One graph lasts about this long.
 GRAPH_US: Final = 1_500.0
 #: Seconds of a block of `alone`, and of its end, which counts: at the power limit the clock that the arm before left
-#: fades within 0.3 s. Each arm has two blocks, in two orders.
-BLOCK_SECONDS, COUNTED_SECONDS = 0.6, 0.25
+#: fades within 0.3 s. Products that can't reach the limit have brief blocks. Each arm has two blocks, in two orders.
+BLOCK_SECONDS, BRIEF_BLOCK_SECONDS, COUNTED_SECONDS = 0.6, 0.35, 0.25
 #: Seconds of turns; of products that can reach the power limit as long as the limiter takes to settle before `alone`.
 TURNS_SECONDS, SETTLING_TURNS_SECONDS = 0.4, 3.0
 BURSTS, REST_SECONDS = 12, 0.015
@@ -128,7 +128,8 @@ def times(
     chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
     burst, chain = bursts(plain), in_turn(chains, TURNS_SECONDS)
     turns = in_turn(plain, SETTLING_TURNS_SECONDS if settles else TURNS_SECONDS)
-    first, second = alone(plain, energy), alone(dict(reversed(plain.items())), energy)
+    seconds = BLOCK_SECONDS if settles else BRIEF_BLOCK_SECONDS
+    first, second = alone(plain, energy, seconds), alone(dict(reversed(plain.items())), energy, seconds)
     made = {}
     for name in arms:
         taken = [each[name] for each in (first, second)]
@@ -162,18 +163,18 @@ def in_turn(graphs: Mapping[str, Graph], seconds: float) -> dict[str, float]:
     return {name: statistics.median(us) for name, us in taken.items()}
 
 
-def alone(graphs: Mapping[str, Graph], energy: Energy) -> dict[str, tuple[float, float | None]]:
-    """Each in a block of its own: median microseconds and mean watts at its end."""
-    return {name: _block(graph, energy) for name, graph in graphs.items()}
+def alone(graphs: Mapping[str, Graph], energy: Energy, seconds: float) -> dict[str, tuple[float, float | None]]:
+    """Each in a block of its own of so many seconds: median microseconds and mean watts at its end."""
+    return {name: _block(graph, energy, seconds) for name, graph in graphs.items()}
 
 
-def _block(graph: Graph, energy: Energy) -> tuple[float, float | None]:
+def _block(graph: Graph, energy: Energy, seconds: float) -> tuple[float, float | None]:
     begun = time.monotonic()
-    while time.monotonic() < begun + BLOCK_SECONDS - COUNTED_SECONDS:
+    while time.monotonic() < begun + seconds - COUNTED_SECONDS:
         graph.us()
     taken = list[float]()
     with energy.metered() as meter:
-        while time.monotonic() < begun + BLOCK_SECONDS:
+        while time.monotonic() < begun + seconds:
             taken.append(graph.us())
     return statistics.median(taken), meter.watts
 

@@ -20,7 +20,7 @@ FIRST_BURSTS, BURSTS = 3, 8
 NEAR: Final = 0.06
 #: Rivals that take part in everything, beside the library's first choice and best.
 LEADERS: Final = 6
-#: Blocks of each leader under `sustained`, while it is this near the fastest.
+#: Blocks of each leader under `sustained`, while it is this near the fastest: five times as far as its blocks differ.
 PASSES: Final = 3
 CLOSE: Final = 0.025
 

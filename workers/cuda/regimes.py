@@ -113,7 +113,7 @@ def take_sustained(
     """`sustained`: each rival alone in blocks, in a new order in each pass; a sample is the median of a block's end.
 
     Args:
-        near: from the third pass on, rivals take part that are behind the fastest by at most this share of its time.
+        near: from the second pass on, rivals take part that are behind the fastest by at most this share of its time.
         kept: rivals that take part in every pass.
     """
     seconds = BLOCK_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS
@@ -124,8 +124,6 @@ def take_sustained(
         for place in order_of(number, len(left)):
             rival = left[place]
             blocks[rival].append(_run_block(bench, rival, seconds, rivals.index(rival)))
-        if number == 0:
-            continue
         middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left}
         most = min(middle.values()) * (1 + near)
         left = [rival for rival in left if middle[rival] <= most or kept(rival)]
