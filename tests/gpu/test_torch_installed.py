@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from space.devices import profile_named  # noqa: E402
 from space.explain import explain  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
-from tests.unit.tuner.tables.test_exporters import entry, guarded, table, written  # noqa: E402
+from tests.unit.tuner.tables import test_exporters  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, guarded, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 from workers.build import Build, compile_source  # noqa: E402
@@ -28,13 +30,15 @@ from workers.builder import source_of  # noqa: E402
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
 BF16 = torch.bfloat16
+DEVICE = torch.cuda.get_device_name() if torch.cuda.is_available() else "NVIDIA H200"
+table = partial(test_exporters.table, device=DEVICE)
 LISTED = (Gemm.of(256, 512, 1024), Gemm.of(256, 512, 1024, epilogue="bias"), Gemm.of(512, 1024, 256, layout="tn"))
 
 
 def program_of(each: dict[str, Any]) -> bytes:
     from space.registry import config_named, problem_from_key
 
-    arch = profile_named("NVIDIA H200").arch.name
+    arch = profile_named(DEVICE).arch.name
     source = source_of(problem_from_key(each["problem"]["key"]), config_named(each["config"]["key"]), arch)
     built = compile_source(source, arch, None)
     assert isinstance(built, Build)

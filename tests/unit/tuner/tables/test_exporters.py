@@ -57,8 +57,8 @@ def entry(problem: Gemm, low: float = 1.05, family: str = "sm90_wgmma", **more: 
     } | more  # fmt: skip
 
 
-def table(*entries: dict[str, Any]) -> dict[str, Any]:
-    document = {"schema": "gemmtune.table/1", "device": DEVICE, "entries": list(entries)}
+def table(*entries: dict[str, Any], device: str = DEVICE) -> dict[str, Any]:
+    document = {"schema": "gemmtune.table/1", "device": device, "entries": list(entries)}
     return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
 
 
