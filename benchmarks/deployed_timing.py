@@ -7,10 +7,12 @@ other. Operands rotate past L2 within each graph.
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -23,11 +25,14 @@ COLD_BYTES: Final = 180 << 20
 MOST_SETS: Final = 48
 #: One graph lasts about this long.
 GRAPH_US: Final = 1_500.0
-#: Seconds of a block of `alone`, and of its end, which counts: at the power limit the clock that the arm before left
-#: fades within 0.3 s. Products that can't reach the limit have brief blocks. Each arm has two blocks, in two orders.
-BLOCK_SECONDS, BRIEF_BLOCK_SECONDS, COUNTED_SECONDS = 0.6, 0.35, 0.25
-#: Seconds of turns; of products that can reach the power limit as long as the limiter takes to settle before `alone`.
-TURNS_SECONDS, SETTLING_TURNS_SECONDS = 0.4, 3.0
+#: Seconds of turns.
+TURNS_SECONDS: Final = 0.4
+#: `alone`: seconds of work before its first block, seconds of a block, and the share of a block that counts, its end.
+#: Work and blocks run without a gap that the limiter of the power could feel. Products that can't reach the limit need
+#: no time to settle, and blocks that are just long enough to count energy.
+SETTLE_SECONDS, BLOCK_SECONDS, BRIEF_BLOCK_SECONDS, COUNTED = 3.0, 0.4, 0.35, 0.4
+#: Blocks of each arm, each time in another order.
+PASSES: Final = 3
 BURSTS, REST_SECONDS = 12, 0.015
 #: A graph that is shorter runs once more, uncounted, before its burst.
 SHORT_GRAPH_US: Final = 400.0
@@ -126,15 +131,12 @@ def times(
     plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
     small = torch.zeros(4096, device="cuda")
     chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
-    burst, chain = bursts(plain), in_turn(chains, TURNS_SECONDS)
-    turns = in_turn(plain, SETTLING_TURNS_SECONDS if settles else TURNS_SECONDS)
-    seconds = BLOCK_SECONDS if settles else BRIEF_BLOCK_SECONDS
-    first, second = alone(plain, energy, seconds), alone(dict(reversed(plain.items())), energy, seconds)
+    burst, chain, turns = bursts(plain), in_turn(chains, TURNS_SECONDS), in_turn(plain, TURNS_SECONDS)
+    blocks = alone(plain, turns, energy, settles=settles)
     made = {}
     for name in arms:
-        taken = [each[name] for each in (first, second)]
-        watts = [power for _, power in taken if power is not None]
-        own_us = statistics.mean(us for us, _ in taken)
+        own_us = statistics.median(block.us for block in blocks[name])
+        watts = [block.watts for block in blocks[name] if block.watts is not None]
         us = {"turns": turns[name], "alone": own_us, "burst": burst[name], "chain": chain[name]}
         made[name] = Times(us, statistics.mean(watts) * own_us / 1e6 if watts else None)
     return made
@@ -163,20 +165,45 @@ def in_turn(graphs: Mapping[str, Graph], seconds: float) -> dict[str, float]:
     return {name: statistics.median(us) for name, us in taken.items()}
 
 
-def alone(graphs: Mapping[str, Graph], energy: Energy, seconds: float) -> dict[str, tuple[float, float | None]]:
-    """Each in a block of its own of so many seconds: median microseconds and mean watts at its end."""
-    return {name: _block(graph, energy, seconds) for name, graph in graphs.items()}
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of one arm: median microseconds of a product at its end, and its mean watts where they were counted."""
+
+    us: float
+    watts: float | None
 
 
-def _block(graph: Graph, energy: Energy, seconds: float) -> tuple[float, float | None]:
-    begun = time.monotonic()
-    while time.monotonic() < begun + seconds - COUNTED_SECONDS:
-        graph.us()
-    taken = list[float]()
+def alone(
+    graphs: Mapping[str, Graph], about_us: Mapping[str, float], energy: Energy, *, settles: bool
+) -> dict[str, list[Block]]:
+    """Each in blocks of its own, in a new order in each pass, behind work in which the power limiter settles.
+
+    Args:
+        about_us: of one product.
+        settles: whether products can reach the power limit.
+    """
+    seconds = BLOCK_SECONDS if settles else BRIEF_BLOCK_SECONDS
+    first = next(iter(graphs))
+    _block(graphs[first], about_us[first], SETTLE_SECONDS if settles else seconds, energy)
+    made: dict[str, list[Block]] = {name: [] for name in graphs}
+    for number in range(PASSES):
+        for name in random.Random(number).sample(list(graphs), len(graphs)):
+            made[name].append(_block(graphs[name], about_us[name], seconds, energy))
+    return made
+
+
+def _block(graph: Graph, about_us: float, seconds: float, energy: Energy) -> Block:
+    """Replays without a gap: the host waits for the last one only."""
+    replays = max(2, math.ceil(seconds * 1e6 / (about_us * graph.count)))
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
     with energy.metered() as meter:
-        while time.monotonic() < begun + seconds:
-            taken.append(graph.us())
-    return statistics.median(taken), meter.watts
+        events[0].record()
+        for event in events[1:]:
+            graph.graph.replay()
+            event.record()
+        events[-1].synchronize()
+    taken = [begin.elapsed_time(end) * 1e3 / graph.count for begin, end in pairwise(events)]
+    return Block(statistics.median(taken[-max(int(len(taken) * COUNTED), 1) :]), meter.watts)
 
 
 def _behind(small: torch.Tensor, arm: Arm) -> Arm:
