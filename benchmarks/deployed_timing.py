@@ -7,12 +7,10 @@ other. Operands rotate past L2 within each graph.
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -27,12 +25,12 @@ MOST_SETS: Final = 48
 GRAPH_US: Final = 1_500.0
 #: Seconds of turns.
 TURNS_SECONDS: Final = 0.4
-#: `alone`: seconds of work before its first block, seconds of a block, and the share of a block that counts, its end.
-#: Work and blocks run without a gap that the limiter of the power could feel. Products that can't reach the limit need
-#: no time to settle, and blocks that are just long enough to count energy.
-SETTLE_SECONDS, BLOCK_SECONDS, BRIEF_BLOCK_SECONDS, COUNTED = 3.0, 0.4, 0.35, 0.4
-#: Blocks of each arm, each time in another order.
-PASSES: Final = 3
+#: `alone`: seconds of work before the first block, in which the power limiter settles; of a block; and of its end,
+#: which counts. A block outlasts the clock that the arm before left, which fades within 0.3 s, and then one swing of the
+#: limiter: on one H200 nine blocks of 0.4 s of one kernel were 2 % apart, fast and slow in turn, whatever ran before.
+SETTLE_SECONDS, BLOCK_SECONDS, COUNTED_SECONDS = 2.5, 1.1, 0.8
+#: The same of products that can't reach the power limit: just long enough to count energy.
+BRIEF_BLOCK_SECONDS, BRIEF_COUNTED_SECONDS = 0.35, 0.25
 BURSTS, REST_SECONDS = 12, 0.015
 #: A graph that is shorter runs once more, uncounted, before its burst.
 SHORT_GRAPH_US: Final = 400.0
@@ -135,7 +133,7 @@ def times(
     blocks = alone(plain, turns, energy, settles=settles)
     made = {}
     for name in arms:
-        own_us = statistics.median(block.us for block in blocks[name])
+        own_us = statistics.mean(block.us for block in blocks[name])
         watts = [block.watts for block in blocks[name] if block.watts is not None]
         us = {"turns": turns[name], "alone": own_us, "burst": burst[name], "chain": chain[name]}
         made[name] = Times(us, statistics.mean(watts) * own_us / 1e6 if watts else None)
@@ -167,7 +165,7 @@ def in_turn(graphs: Mapping[str, Graph], seconds: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of one arm: median microseconds of a product at its end, and its mean watts where they were counted."""
+    """One block of one arm: mean microseconds of a product at its end, and watts where they were counted."""
 
     us: float
     watts: float | None
@@ -176,34 +174,35 @@ class Block:
 def alone(
     graphs: Mapping[str, Graph], about_us: Mapping[str, float], energy: Energy, *, settles: bool
 ) -> dict[str, list[Block]]:
-    """Each in blocks of its own, in a new order in each pass, behind work in which the power limiter settles.
+    """Each in two blocks of its own, in two orders, behind work in which the power limiter settles.
 
     Args:
         about_us: of one product.
         settles: whether products can reach the power limit.
     """
-    seconds = BLOCK_SECONDS if settles else BRIEF_BLOCK_SECONDS
-    first = next(iter(graphs))
-    _block(graphs[first], about_us[first], SETTLE_SECONDS if settles else seconds, energy)
+    seconds, counted = BRIEF_BLOCK_SECONDS, BRIEF_COUNTED_SECONDS
+    if settles:
+        seconds, counted = BLOCK_SECONDS, COUNTED_SECONDS
+        _work(*next((graph, about_us[name]) for name, graph in graphs.items()), SETTLE_SECONDS)
     made: dict[str, list[Block]] = {name: [] for name in graphs}
-    for number in range(PASSES):
-        for name in random.Random(number).sample(list(graphs), len(graphs)):
-            made[name].append(_block(graphs[name], about_us[name], seconds, energy))
+    for name in [*graphs, *list(graphs)[::-1]]:
+        _work(graphs[name], about_us[name], seconds - counted)
+        with energy.metered() as meter:
+            us = _work(graphs[name], about_us[name], counted)
+        made[name].append(Block(us, meter.watts))
     return made
 
 
-def _block(graph: Graph, about_us: float, seconds: float, energy: Energy) -> Block:
-    """Replays without a gap: the host waits for the last one only."""
+def _work(graph: Graph, about_us: float, seconds: float) -> float:
+    """Replays without a gap, for about so long; returns microseconds of one product."""
     replays = max(2, math.ceil(seconds * 1e6 / (about_us * graph.count)))
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
-    with energy.metered() as meter:
-        events[0].record()
-        for event in events[1:]:
-            graph.graph.replay()
-            event.record()
-        events[-1].synchronize()
-    taken = [begin.elapsed_time(end) * 1e3 / graph.count for begin, end in pairwise(events)]
-    return Block(statistics.median(taken[-max(int(len(taken) * COUNTED), 1) :]), meter.watts)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(replays):
+        graph.graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / (replays * graph.count)
 
 
 def _behind(small: torch.Tensor, arm: Arm) -> Arm:
