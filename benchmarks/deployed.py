@@ -2,8 +2,9 @@
 
 python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 --out benchmarks/results/deployed_h200.md
 
-With `--tune`, problems that the store lacks are tuned first, on the same GPU. With several GPUs, run one process a GPU
-(CUDA_VISIBLE_DEVICES), each with `--part I/N` and `--json`, which goes on where it stopped; then `--merge` the parts.
+With `--tune`, problems that the store lacks are tuned first, on the same GPU; `--from benchmarks/stores/h200.jsonl.gz`
+begins the store with what an H200 has tuned already. With several GPUs, run one process a GPU (CUDA_VISIBLE_DEVICES),
+each with `--part I/N` and `--json`, which goes on where it stopped; then `--merge` the parts.
 
 Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
@@ -38,6 +39,7 @@ from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
 from space.registry import family_named
 from tuner.cli.record import part_of
+from tuner.evidence.backup import restore_backup
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
@@ -196,6 +198,9 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", type=Path)
     options.add_argument("--db", help="store with the bests")
+    options.add_argument(
+        "--from", dest="backup", type=Path, metavar="BACKUP", help="restored first, where the store does not exist"
+    )
     options.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
     options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
@@ -211,8 +216,11 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()
     rows, done = part.rows, {one.name for one in part.rows}
+    read = [given.problems, given.backup] if given.backup else [given.problems]
     if given.json:
-        part.begin(command_of("deployed"), facts_of(facts_table("deployed", [given.problems])))
+        part.begin(command_of("deployed"), facts_of(facts_table("deployed", read)))
+    if given.backup and not Path(given.db).exists():
+        restore_backup(given.backup, database_url(given.db))
     wanted = [one for one in part_of([*named_problems(given.problems)], given.part)
               if one[2].dtype in DTYPES and one[0] not in done]  # fmt: skip
     for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
@@ -221,7 +229,7 @@ def main() -> int:
         if given.json:
             given.json.write_text(json.dumps(asdict(part)))
     print(summary(rows))
-    publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
+    publish("deployed", given.out, summary(rows), table(rows), read=read)
     return 0
 
 
