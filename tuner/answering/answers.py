@@ -133,9 +133,10 @@ def known_answer(
         return measured(best)
     if policy is not None and (best := bests.best(problem, device)):
         return _under_another(measured(best), policy)
-    if profile and recordings and (best := recordings.best(problem, device)) and _still_legal(best, profile):
-        found = recorded(best)
-        return found if policy in (None, best.policy) else _under_another(found, policy)
+    if profile and recordings:
+        best = recordings.best(problem, device, policy) or recordings.best(problem, device)
+        if best and _still_legal(best, profile):
+            return recorded(best) if policy in (None, best.policy) else _under_another(recorded(best), policy)
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from space.devices import find_profile
 from space.problem import Problem
+from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
 from tuner.tables.tables import TableBests, read_table
 from workers.measurement import Policy
@@ -25,15 +26,17 @@ FILE: Final = "bests.json"
 class RecordedBests:
     """The bests in tables of recordings, with the interface of a store (`tuner.answering.answers.Bests`).
 
-    Each says in its note when the GPU measured it, and by which kernels.
+    Of two recordings of one problem the one under the policy that decides what is served is answered. Each best says in
+    its note when the GPU measured it, and by which kernels.
     """
 
     def __init__(self, tables: Iterable[Path]) -> None:
-        self._bests = TableBests([best for path in tables for best in read_table(path)])
+        self._tables = [TableBests(read_table(path)) for path in tables]
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model."""
-        found, profile = self._bests.best(problem, device, policy), find_profile(device)
+        recorded = [best for table in self._tables if (best := table.best(problem, device, policy))]
+        found, profile = min(recorded, key=_rank, default=None), find_profile(device)
         if found is None or profile is None:
             return None
         winner, here = found.winner, source_here(problem, profile.arch.name)
@@ -43,7 +46,14 @@ class RecordedBests:
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
-        return self._bests.neighbours(problem, device, policy)
+        recorded = [best for table in self._tables for best in table.neighbours(problem, device, policy)]
+        found = {best.problem.key: best for best in sorted(recorded, key=_rank, reverse=True)}
+        return sorted(found.values(), key=lambda best: (problem.distance(best.problem), best.problem.key))
+
+
+def _rank(best: Best) -> int:
+    """Place of its policy among those that decide what is served of its problem."""
+    return verdicts(best.problem, best.device).index(best.policy)
 
 
 @lru_cache(maxsize=8)

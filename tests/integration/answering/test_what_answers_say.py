@@ -224,9 +224,10 @@ def test_the_shipped_recordings_answer_on_a_fresh_store_with_their_evidence(fres
     assert fresh.files() == {}
 
 
-def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not() -> None:
+@pytest.mark.parametrize("folder", ["h200", "h200_settled"])
+def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not(folder: str) -> None:
     shipped = recorded_bests(SHIPPED)
-    for path in sorted((SHIPPED / "h200").glob("*.parquet")):
+    for path in sorted((SHIPPED / folder).glob("*.parquet")):
         dtype, layout, shape = path.stem.rsplit("_", 2)
         found = answer(TableBests([]), Gemm.parse(shape, dtype, layout), DEVICE, recordings=shipped)
         assert found.source == "recorded", path.name
@@ -248,10 +249,22 @@ def test_a_policy_that_was_not_recorded_is_told(fresh: Shell) -> None:
     assert found["why"].startswith("nothing was measured under sustained; from a recording")
 
 
-def test_the_table_beside_the_recordings_holds_their_bests() -> None:
+def test_of_two_recordings_the_one_under_the_deciding_policy_answers(fresh: Shell) -> None:
+    shape = "2048x6144x4096"
+    found = fresh("best", shape, "--json").json
+    assert (found["source"], found["policy"], found["evidence"]["tried"]) == ("recorded", "sustained", 96)
+    found = fresh("best", shape, "--policy", "rounds", "--json").json
+    assert (found["source"], found["policy"], found["evidence"]["tried"]) == ("recorded", "rounds", 800)
+    nearby = recorded_bests(SHIPPED).neighbours(Gemm.parse("2048x6144x8192"), DEVICE)
+    assert len({best.problem.key for best in nearby}) == len(nearby)
+    assert {best.policy.value for best in nearby if best.problem == Gemm.parse(shape)} == {"sustained"}
+
+
+@pytest.mark.parametrize("folder", ["h200", "h200_settled"])
+def test_the_table_beside_the_recordings_holds_their_bests(folder: str) -> None:
     """Four of them, read anew: all would take ten seconds."""
-    table = json.loads((SHIPPED / "h200" / FILE).read_text())
-    paths = sorted((SHIPPED / "h200").glob("*.parquet"))
+    table = json.loads((SHIPPED / folder / FILE).read_text())
+    paths = sorted((SHIPPED / folder).glob("*.parquet"))
     assert len(table["entries"]) == len(paths)
     some = table_of_recordings(map(read_recording, paths[5:-1:12]), DEVICE)
     by_key = {entry["problem"]["key"]: entry for entry in table["entries"]}
@@ -307,7 +320,7 @@ def test_the_service_answers_from_recordings_too(service: TestClient) -> None:
     assert (found["source"], found["evidence"]["device_kind"]) == ("recorded", "recorded")
     refused = service.get("/v1/best", params={"m": 512, "n": 512, "k": 512, "require": "measured"})
     assert refused.status_code == 404
-    assert Policy(found["policy"]) is Policy.ROUNDS
+    assert Policy(found["policy"]) is Policy.CHAIN
 
 
 # ------------------------------------------------------------------------------------------------ the docs' examples
