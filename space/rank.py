@@ -19,6 +19,9 @@ from space.problem import Problem
 
 #: Rows per piece, so that a piece stays in the processor's cache.
 _PIECE_ROWS: Final = 1 << 14
+#: Longer products, if they can reach the power limit, are ranked at the clock that their own power leaves them; shorter
+#: ones among their neighbours.
+LONG_US: Final = 30.0
 #: Most group numbers, in total and per row, before groups are renumbered without gaps.
 _MAX_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
 
@@ -129,14 +132,15 @@ def _without_gaps(group: _Rows, groups: int) -> tuple[_Rows, int]:
     return number.take(group), int(number[-1]) + 1
 
 
-def may_reach_power_limit(problem: Problem, device: DeviceProfile, longer_us: float = 0.0) -> bool:
-    """Whether arithmetic takes at least half of the roofline's time, so that power may limit the clock.
-
-    Args:
-        longer_us: the roofline's time must be longer than this.
-    """
+def may_reach_power_limit(problem: Problem, device: DeviceProfile) -> bool:
+    """Whether arithmetic takes at least half of the roofline's time, so that power may limit the clock."""
     compute_us = problem.flops / device.peak_tflops(problem.dtype) / 1e6
-    return longer_us < roofline_us(problem, device) < 2 * compute_us
+    return roofline_us(problem, device) < 2 * compute_us
+
+
+def power_decides(problem: Problem, device: DeviceProfile) -> bool:
+    """Whether `sustained` decides which kernel is served: the product is long and may reach the power limit."""
+    return may_reach_power_limit(problem, device) and roofline_us(problem, device) > LONG_US
 
 
 def roofline_us(problem: Problem, device: DeviceProfile) -> float:

@@ -20,7 +20,7 @@ from typing import Final
 from space.config import Config
 from space.devices import find_profile
 from space.problem import Problem
-from space.rank import may_reach_power_limit
+from space.rank import power_decides
 from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
@@ -35,9 +35,6 @@ STEP: Final = 0.005
 SLOWER: Final = 0.01
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
-#: Products that the roofline expects to take longer are ranked at the clock that their own power leaves them, if they
-#: can reach the power limit; shorter ones among their neighbours.
-LONG_US: Final = 30.0
 #: Policies that say what a user gets, and where a config and the library's first choice are compared.
 _DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
 
@@ -46,7 +43,7 @@ _DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
 def verdicts(problem: Problem, device: str) -> tuple[Policy, ...]:
     """Policies in the order in which they decide what is served: the first one that was measured does."""
     profile = find_profile(device)
-    if profile is not None and may_reach_power_limit(problem, profile, LONG_US):
+    if profile is not None and power_decides(problem, profile):
         return Policy.SUSTAINED, Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.CHAIN_PDL
     return Policy.CHAIN, Policy.SUSTAINED, Policy.BURST, Policy.ROUNDS, Policy.CHAIN_PDL
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
-from space.rank import may_reach_power_limit, roofline_us
+from space.rank import may_reach_power_limit, power_decides, roofline_us
 from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
@@ -101,10 +101,12 @@ class Bench:
         busy_us: time that the GPU has worked on candidates since the process began.
         outputs: of the problem, under watch while candidates are timed.
         may_reach_power_limit: whether arithmetic takes so much of the problem's time that power may limit the clock.
+        power_decides: whether its times at that clock decide what is served.
     """
 
     outputs: Outputs
     may_reach_power_limit: bool
+    power_decides: bool
 
     def __init__(self, ordinal: int, cache_dir: Path) -> None:
         self._cubin = lru_cache(maxsize=4)(partial(kept_cubin, cache_dir))
@@ -148,6 +150,7 @@ class Bench:
         self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
+        self.power_decides = power_decides(problem, self._device)
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
         self.baselines = tuple(chain.from_iterable(found))

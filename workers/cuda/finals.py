@@ -7,6 +7,7 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import starts_early
+from space.knobs import KnobValue
 from space.registry import family_named
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
@@ -18,8 +19,11 @@ from workers.measurement import Measurement, Outcome, Policy
 FIRST_BURSTS, BURSTS = 3, 8
 #: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else.
 NEAR: Final = 0.06
-#: Rivals that take part in everything, beside the library's first choice and best.
+#: Rivals that take part in everything, beside the library's first choice and its two best. Where power decides, those
+#: are the fastest under `burst` and then the best of each other structure: there the order under `sustained` is another
+#: one by up to 3 %, while the next in the order of bursts mostly differ from the fastest in their raster.
 LEADERS: Final = 6
+FASTEST, STRUCTURES = 3, 9
 #: Blocks of each leader under `sustained`, while it is this near the fastest: five times as far as its blocks differ.
 PASSES: Final = 3
 CLOSE: Final = 0.025
@@ -86,11 +90,12 @@ class Finals:
         self._rivals = []
 
     def _leaders(self, rivals: Sequence[Rival]) -> list[Rival]:
-        """The fastest under `burst`, and the library's first choice and its best, in the order of addition."""
+        """The rivals that take part in everything, in the order of addition."""
         ahead = sorted(rivals, key=lambda rival: rival.taken[Policy.BURST].median_us)
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
-        chosen = [rival for rival in ahead[:LEADERS] if rival.taken[Policy.BURST].median_us <= most]
+        near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if _is_library(rival)]
+        chosen = _by_structure(near) if self._bench.power_decides else near[:LEADERS]
         chosen += library[:1] + [rival for rival in ahead if rival in library][:2]
         return [rival for rival in rivals if rival in chosen]
 
@@ -118,6 +123,23 @@ class Finals:
                 raise
             # A library may refuse some of its own candidates when they run.
             return None
+
+
+def _by_structure(ahead: Sequence[Rival]) -> list[Rival]:
+    """Of our own rivals, fastest first: the fastest, then the best of each other structure."""
+    own = [rival for rival in ahead if not _is_library(rival)]
+    chosen = own[:FASTEST]
+    seen = {_structure(rival) for rival in chosen}
+    for rival in own[FASTEST:]:
+        if _structure(rival) not in seen and len(chosen) < STRUCTURES:
+            seen.add(_structure(rival))
+            chosen.append(rival)
+    return chosen
+
+
+def _structure(rival: Rival) -> tuple[KnobValue, ...]:
+    config = rival.ready.config
+    return family_named(config.family).structure_of(config)
 
 
 def _is_library(rival: Rival) -> bool:

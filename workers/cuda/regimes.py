@@ -138,10 +138,14 @@ def take_sustained(
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
-    """`chain` and `chain_pdl`: turns of graphs in which each product runs behind a small kernel."""
+    """`chain` and `chain_pdl`: turns of graphs in which each product runs behind a small kernel.
+
+    Where power decides what is served, these times only have to show who loses here: no interval has to become narrow.
+    """
+    rule = _brief(turns) if bench.power_decides else StoppingRule.of(turns)
     graphs = [bench.chained(rival.ready, early=policy is Policy.CHAIN_PDL) for rival in rivals]
     try:
-        _take_turns(bench, rivals, graphs, StoppingRule.of(turns), policy)
+        _take_turns(bench, rivals, graphs, rule, policy)
     finally:
         for graph in graphs:
             graph.destroy()
@@ -149,8 +153,11 @@ def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Poli
 
 def take_rounds(bench: Bench, rivals: Sequence[Rival], turns: int) -> None:
     """`rounds`: the rivals take turns at one clock. It decides nothing, so no interval has to become narrow."""
-    rule = StoppingRule(turns, 3 * turns, width=math.inf)
-    _take_turns(bench, rivals, [rival.ready.timed for rival in rivals], rule, Policy.ROUNDS)
+    _take_turns(bench, rivals, [rival.ready.timed for rival in rivals], _brief(turns), Policy.ROUNDS)
+
+
+def _brief(turns: int) -> StoppingRule:
+    return StoppingRule(turns, 3 * turns, width=math.inf)
 
 
 def order_of(number: int, count: int) -> list[int]:

@@ -68,6 +68,7 @@ class Bench:
     own_us: dict[int, float] = field(default_factory=dict)
     outputs: Outputs = field(default_factory=Outputs)
     may_reach_power_limit: bool = True
+    power_decides: bool = False
     stream: object = None
     busy_us: float = 0.0
     restored: int = 0
@@ -150,6 +151,18 @@ def test_leaders_and_the_library_are_timed_under_every_policy() -> None:
     assert under(measured, Policy.SUSTAINED) == under(measured, Policy.ROUNDS) == leaders
     assert under(measured, Policy.CHAIN) == [(name, us + 1.0) for name, us in leaders]
     assert under(measured, Policy.CHAIN_PDL) == []
+
+
+@pytest.mark.parametrize("power_decides", [True, False])
+def test_where_power_decides_leaders_differ_in_structure(power_decides: bool) -> None:
+    alike = [FAMILY.config({"tile_n": 64, "raster_group": group}) for group in (1, 4, 8, 16)]
+    others = [own(tile_n) for tile_n in (80, 96, 112, 128, 144, 160, 176, 192)]
+    bench = Bench([4.0, 4.0, 4.0, 4.0], {64: 4.0} | {one["tile_n"]: 4.1 for one in others}, power_decides=power_decides)
+    led = [name for name, _ in under(ran(bench, [*alike, *others]), Policy.SUSTAINED)]
+    if power_decides:
+        assert led == ["64"] * finals.FASTEST + ["80", "96", "112", "128", "144", "160", *["cublaslt"] * 2]
+    else:
+        assert led == ["64"] * 4 + ["cublaslt"] * 2
 
 
 def test_who_falls_behind_under_sustained_ends_earlier_but_the_first_choice_stays() -> None:
