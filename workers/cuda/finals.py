@@ -19,9 +19,9 @@ from workers.measurement import Measurement, Outcome, Policy
 FIRST_BURSTS, BURSTS = 3, 8
 #: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else.
 NEAR: Final = 0.06
-#: Rivals that take part in everything, beside the library's first choice and its two best. Where power decides, those
-#: are the fastest under `burst` and then the best of each other structure: there the order under `sustained` is another
-#: one by up to 3 %, while the next in the order of bursts mostly differ from the fastest in their raster.
+#: Rivals that take part in everything, beside the library's first choice and its two best. Where power may limit the
+#: clock, those are the fastest under `burst` and then the best of each other structure: there the order under
+#: `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in their raster.
 LEADERS: Final = 6
 FASTEST, STRUCTURES = 3, 9
 #: Blocks of each leader under `sustained`, while it is this near the fastest: five times as far as its blocks differ.
@@ -95,7 +95,7 @@ class Finals:
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if _is_library(rival)]
-        chosen = _by_structure(near) if self._bench.power_decides else near[:LEADERS]
+        chosen = _by_structure(near) if self._bench.may_reach_power_limit else near[:LEADERS]
         chosen += library[:1] + [rival for rival in ahead if rival in library][:2]
         return [rival for rival in rivals if rival in chosen]
 
