@@ -106,7 +106,7 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     )
     # Other blocks of the multiprocessor multiply while one starts or stores.
     start = np.where(produced & (c["persistent"] == 1), 0.0, START_CLOCKS / together)
-    ends = start + _epilogue_clocks(c, device, together, clocks_per_us)
+    ends = start + _epilogue_clocks(c, device, clocks_per_us)
     column: FloatColumn = slice_stages(c) * stage + ends
     return column
 
@@ -121,7 +121,7 @@ def _tflops(c: Columns, device: DeviceProfile) -> FloatColumn:
     return np.where(c["unit_scales"] == 1, rate, rate / halved)
 
 
-def _epilogue_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_per_us: float) -> FloatColumn:
+def _epilogue_clocks(c: Columns, device: DeviceProfile, clocks_per_us: float) -> FloatColumn:
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["split_k"]
     written = elements * output_bytes(c.problem) * device.sm_count / (device.hbm_tbs * 1e6 / clocks_per_us)
     column: FloatColumn = elements / (HANDOVER_ELEMENTS * c["warps_m"] * c["warps_n"]) + STORES_EXPOSED * written

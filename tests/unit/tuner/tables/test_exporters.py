@@ -33,7 +33,7 @@ ALGORITHM = {
     "inner_shape": 0, "cluster": 7, "workspace_bytes": 0,
 }  # fmt: skip
 #: An ELF header of a CUDA program for sm_90.
-CUBIN = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H28xI", 190, 90 << 8).ljust(60, b"\0")
+CUBIN = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH28xI", 2, 190, 90 << 8).ljust(60, b"\0")
 DIGEST = "5" * 64
 
 
