@@ -59,7 +59,7 @@ def extent_n(c: Columns) -> IntColumn:
 
 
 def rows_anywhere(problem: Gemm) -> bool:
-    """Whether rows of a 16-bit C start at addresses that a thread's widest store cannot write."""
+    """Whether rows of a 16-bit C may start at addresses that are misaligned for a thread's widest store."""
     size = output_bytes(problem)
     return size == 2 and problem.n * size % VECTOR_BYTES != 0
 
@@ -119,7 +119,7 @@ def slices_rule(kernel: str) -> Rule:
 
 
 def raster_group_distinct(c: Columns, along_m: int, knobs: Sequence[Knob]) -> BoolColumn:
-    """Where a raster group orders tiles as no narrower one does: all that are as wide as the grid are alike.
+    """Where no narrower raster group gives the same order of tiles: all groups as wide as the grid are alike.
 
     Args:
         along_m: code of the raster along M.
@@ -133,7 +133,7 @@ def raster_group_distinct(c: Columns, along_m: int, knobs: Sequence[Knob]) -> Bo
 
 
 def is_short(problem: Problem) -> bool:
-    """Whether half a microsecond is a measurable share of the time of a product."""
+    """Whether half a microsecond is a measurable share of a product's time."""
     return problem.min_bytes <= SHORT_BYTES and problem.flops <= SHORT_FLOPS
 
 

@@ -126,7 +126,7 @@ def _smem_numbers(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.mma_sync", "the tensor cores of the target multiply the dtypes of A and B and add in that of the sums",
+    Rule("arch.mma_sync", "the target's tensor cores multiply the dtypes of A and B, and add in that of the sums",
          mma_sync.SOURCE, (),
          lambda c: instruction(c.problem, c.arch.name) is not None,
          lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}"
@@ -155,11 +155,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "TMA applies the swizzle to addresses; that of 128 bytes repeats every 1,024", ("copies", "tile_n", "tile_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["tile_n"] * stage_k_bytes(c) % SWIZZLE_BYTES == 0),
          lambda c: f"tile_n {c.first('tile_n')} by {int(stage_k_bytes(c)[0])} B of K"),
-    Rule("copies.stream", "stream-K copies by cp_async",
-         f"{_SPILLS}: 32 to 128 B of what the walk over a share holds across setmaxnreg", ("copies", "stream_k"),
+    Rule("copies.stream", "stream-K copies with cp_async",
+         f"{_SPILLS}: 32 to 128 B of values that the walk over a share keeps across setmaxnreg", ("copies", "stream_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["stream_k"] == 0),
          lambda c: "stream_k 1: use cp_async, or stream_k 0"),
-    Rule("copies.slices", f"beside a producer that gives registers, warps of {INSTRUCTION_M} rows above one another "
+    Rule("copies.slices", f"warps of {INSTRUCTION_M} rows, stacked along M beside a producer that gives up registers, "
          "take all of K", f"{_SPILLS}: 4 to 36 B across setmaxnreg for tiles of 64 by 8, 16 and 32",
          ("producer_registers", "split_k", "warp_m", "warps_n"),
          lambda c: (c["producer_registers"] == 0) | (c["split_k"] == 1) | (c["warp_m"] > INSTRUCTION_M)
@@ -219,7 +219,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"split_k {c.first('split_k')}, persistent {c.first('persistent')}; use 1 and 0 beside stream_k"),
     Rule("stream.threads", f"blocks of stream-K have {STREAM_THREADS} threads or more", _SPILLS,
          ("stream_k", "threads"), lambda c: (c["stream_k"] == 0) | (c["threads"] >= STREAM_THREADS),
-         lambda c: f"{c.first('threads')} threads copy more groups each than stay in registers beside the walk"),
+         lambda c: f"each of {c.first('threads')} threads copies more groups than fit in registers beside the walk"),
     Rule("stream.stages", "the stages of all shared tiles fit in 32 bits", f"{_KERNEL}/walk.cuh",
          ("shared_tiles", "k_iterations"),
          lambda c: c["shared_tiles"] * c["k_iterations"] <= MAX_SHARED_STAGES,

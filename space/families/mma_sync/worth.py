@@ -141,7 +141,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.warps", "a block has four or eight warps, or fewer if its tile is small",
            "a multiprocessor has four tensor cores, each driven by the warps of its own quarter",
            ("tile_m", "tile_n", "warps_m", "warps_n"), _warps_useful),
-    _worth("worth.warp_tile", "a tile is split over its warps so that they read least from shared memory, or nearly",
+    _worth("worth.warp_tile", "the split of a tile over its warps reads the least from shared memory, or nearly",
            "rows of A are read once for each warp along N, columns of B once for each warp along M",
            ("tile_m", "tile_n", "warps_m", "warps_n"), _split_over_warps),
     _worth("worth.unit_scales", "fp8 with f32 sums is multiplied by the block-scaled instruction",

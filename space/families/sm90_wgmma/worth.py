@@ -173,7 +173,7 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "up to 32 rows of C are computed transposed, up to 256 may be, larger products if that takes fewer tiles",
+           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles wider than 128 columns grow in steps of 16",
