@@ -211,7 +211,7 @@ class RecordedWorker:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was recorded."""
+        """The recorded problems."""
         return [self._recording(path).problem for path in self._files]
 
     def recording_of(self, problem: Problem) -> Recording | None:
@@ -231,7 +231,7 @@ class RecordedWorker:
         )
 
     def program(self, problem: Problem) -> Program:
-        """What ran when `problem` was recorded.
+        """The program that ran when `problem` was recorded.
 
         Raises:
             RecordingError: it was not, or its recording can't be read.

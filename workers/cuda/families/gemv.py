@@ -40,7 +40,7 @@ def tiles_of(problem: Gemm, config: Config, derived: Mapping[str, int]) -> int:
 def arguments_of(
     problem: Gemm, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
 ) -> GemvArguments:
-    """What a launch over one copy passes.
+    """The arguments of a launch over one copy.
 
     Args:
         partials, semaphores: addresses of split-K's partial sums and semaphores; 0 without split-K.
