@@ -26,7 +26,7 @@ class ClientAddresses:
 
     def __init__(self, proxies: Sequence[Network] = ()) -> None:
         self._proxies = proxies
-        # The same few proxies and clients send most requests.
+        # Most requests come from the same few proxies and clients.
         self._trusted, self._shown = lru_cache(10_000)(self._is_trusted), lru_cache(10_000)(_shown)
 
     def of(self, scope: Scope) -> str:

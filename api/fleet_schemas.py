@@ -57,7 +57,7 @@ class BudgetIn(Strict):
 class CountedProblemIn(ProblemIn):
     """A problem, and how often it runs in the program that is tuned."""
 
-    count: Annotated[int, Field(ge=1, le=MOST_COUNT, description="runs; what tuning may save orders the campaign")] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_COUNT, description="runs; the largest expected savings go first")] = 1
 
 
 class CampaignIn(Body):

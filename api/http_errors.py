@@ -104,7 +104,7 @@ class HttpError(HTTPException):
         return JSONResponse(content.model_dump(), self.status_code, self.headers, MEDIA_TYPE)
 
 
-#: Statuses that the middleware or any endpoint may return on every path.
+#: Statuses that the middleware or an endpoint may return on any path.
 _ALWAYS: Final = (400, 401, 403, 408, 413, 414, 421, 422, 429, 500, 503)
 
 

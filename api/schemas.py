@@ -121,7 +121,7 @@ class MeasurementOut(Measured):
     worker_id: int | None = Field(description="of the worker that reported it; null without one")
     round_id: int | None
     token_id: int | None = Field(description="of the token that reported it; null without tokens")
-    revoked: bool = Field(description="it is out of the running: its worker or token is no longer believed")
+    revoked: bool = Field(description="out of the running: its worker or token was revoked")
 
     @model_validator(mode="before")
     @classmethod

@@ -37,7 +37,7 @@ class RoundsQuery(PageQuery):
     worker: Number | Absent = None
     campaign: Number | Absent = None
     status: RoundStatus | Absent = None
-    since: Annotated[Moment | Absent, Field(description="only rounds that ended then or later, or run")] = None
+    since: Annotated[Moment | Absent, Field(description="only rounds that still run or ended since then")] = None
 
 
 @fields_of(ProgressFacts)
@@ -86,7 +86,7 @@ class ExampleOut(FromAttributes):
 
 @fields_of(FailureGroup, example=ExampleOut | None)
 class FailureGroupOut(FromAttributes):
-    """Failures of one outcome and family that said the same, numbers aside."""
+    """Failures of one outcome and family with the same message, numbers aside."""
 
 
 @fields_of(Suspect)
@@ -152,7 +152,8 @@ def list_rounds(
 
 @router.get("/v1/fleet", operation_id="getFleet", responses=responses())
 async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> CensusOut:
-    """Workers with their rounds and last clocks, and the work that waits; those that are gone for an hour longer."""
+    """Workers with their rounds and last clocks, and the waiting work. Workers that are gone stay listed for an
+    hour."""
     return await views.run(lambda: CensusOut.of(fleet.census(views.store, workers, views.progress)))
 
 
