@@ -59,12 +59,12 @@ _MOST_NEAR: Final = 8
 
 
 def put(session: Session, found: Sequence[Best]) -> list[str]:
-    """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+    """Stores bests of one problem on one device, one for each policy, unless the old one is better.
 
     The database refuses a best whose measurement is missing or not correct.
 
     Returns:
-        Sentences that say which of them did not become best, and why.
+        Sentences on those that did not become best, with the reasons.
     """
     first = found[0]
     of = {"problem_id": problem_id(session, first.problem), "device_id": device_id(session, first.device,
@@ -148,7 +148,7 @@ def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
 
 
 def roll_back(session: Session, problem: Problem, device: str, number: int) -> int:
-    """Undoes a change: what was best before it is best again. Returns the number of the change that this made.
+    """Undoes a change: restores the best that it replaced. Returns the number of the new change.
 
     Raises:
         NothingMeasured: there is no such change, or nothing to go back to.

@@ -59,12 +59,12 @@ _OF_POSTGRESQL: Final = (
     (("53300", "too many clients"), "it has no free connection",
      "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
     (("QueuePool",), "all connections of this process are in use",
-     "try again in a second; if it stays so, raise GEMMTUNE_DB_CONNECTIONS"),
+     "try again in a second; if this persists, raise GEMMTUNE_DB_CONNECTIONS"),
     (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
      "check user and password in GEMMTUNE_DB"),
     (("42501",), "the role lacks a right", "grant it, or migrate with the owner's role: `gemmtune migrate`"),
     (("was silent",), "it stopped answering",
-     "check the server and the network; connections are opened again by themselves"),
+     "check the server and the network; connections reopen automatically"),
 )
 T = TypeVar("T")
 

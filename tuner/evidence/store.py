@@ -177,10 +177,10 @@ class Store:
     # -------------------------------------------------------------------------------------------- bests
 
     def set_bests(self, found: Sequence[Best]) -> list[str]:
-        """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+        """Stores bests of one problem on one device, one for each policy, unless the old one is better.
 
         Returns:
-            Sentences that say which of them did not become best, and why.
+            Sentences on those that did not become best, with the reasons.
 
         Raises:
             StoreError: the database refuses one, because its measurement is missing or not correct.
@@ -194,7 +194,7 @@ class Store:
             return best_changes.page(session, problem, device, after, limit)
 
     def roll_back(self, problem: Problem, device: str, number: int) -> BestChange:
-        """Undoes a change: what was best before it is best again. Returns the change that this made.
+        """Undoes a change: restores the best that it replaced. Returns the new change.
 
         Raises:
             NothingMeasured: there is no such change, or nothing to go back to.

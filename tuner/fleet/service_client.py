@@ -36,7 +36,7 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "body-too-large": errors.ResultRefused,
     "unstorable-value": errors.ResultRefused,
 }
-#: Statuses of refusals that a later attempt may not meet.
+#: Statuses of refusals after which a retry may succeed.
 #: A stream that says nothing for so long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -122,7 +122,7 @@ class ServiceClient:
         return document
 
     def fetch(self, path: str, params: Mapping[str, Any]) -> bytes:
-        """A response's body that is no JSON.
+        """The body of a response that is not JSON.
 
         Raises:
             Unreachable, FleetError: as `call`.

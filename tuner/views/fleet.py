@@ -63,7 +63,7 @@ class Census:
 
 
 def census(store: Store, workers: Workers, board: ProgressBoard) -> Census:
-    """The fleet now: workers that are live or draining, and those that are gone since an hour."""
+    """The fleet now: workers that are live or draining, and those that left within the last hour."""
     listed: list[Worker] = []
     with store.transaction() as session:
         moment = now(session)

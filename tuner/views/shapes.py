@@ -1,4 +1,4 @@
-"""Shapes: one word for what sort of product a problem is."""
+"""Shapes: one word for a problem's proportions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Campaign clients: what `gemmtune campaign` and `gemmtune worker` ask, of a store in this process or over HTTP.
+"""Campaign clients: the questions of `gemmtune campaign` and `gemmtune worker`, to a store in this process or to a
+service over HTTP.
 
 Both kinds answer with the JSON documents of the service's endpoints.
 """
@@ -48,7 +49,7 @@ class LocalCampaigns:
         return document(results.progress(self._store, campaign_id))
 
     def summary(self, campaign_id: int) -> Document:
-        """What a campaign achieved."""
+        """A campaign's results."""
         return document(results.summary(self._store, campaign_id))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
@@ -79,7 +80,7 @@ class LocalCampaigns:
 
 
 class HttpCampaigns:
-    """The same of a service, over HTTP."""
+    """Campaigns and workers of a service, over HTTP."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
