@@ -40,7 +40,7 @@ class ClientAddresses:
         return self._shown(address)
 
     def _forwarded(self, scope: Scope, address: str) -> str:
-        # Each proxy appends the address that connected to it: the last one that is no proxy of ours is the client's.
+        # Each proxy appends the address that connected to it: the last one that is not a trusted proxy is the client's.
         hops = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
         for hop in (part.strip() for part in reversed(hops.split(","))):
             if not _is_address(hop):

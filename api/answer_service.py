@@ -54,8 +54,8 @@ class _WithStore:
             return self.store.best(problem, device, policy)
         return self.snapshot.best(problem, device)
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
-        return self.snapshot.neighbours(problem, device, policy)
+    def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
+        return self.snapshot.neighbours(problem, device)
 
 
 class AnswerService:
@@ -123,8 +123,7 @@ class AnswerService:
         return held if held and required in ("any", held.source) else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
-        """The best known config for a problem on a device. A named policy is read from the store: the snapshot has
-        served bests only."""
+        """The best known config for a problem on a device; under a named policy from the store, not the snapshot."""
         if not self._follower.loaded.is_set() and (best := self._stored(problem, device, policy)):
             rendered = render(best)
             return RenderedAnswer(rendered.text, rendered.source)

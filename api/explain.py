@@ -42,8 +42,7 @@ class ExplanationOut(BaseModel):
     "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses(413)
 )  # fmt: skip
 def explain_config(body: ExplainIn) -> Explanation:
-    """Checks a config against the rules. An illegal config is an answer with `legal: false`; only a malformed one is an
-    error."""
+    """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error."""
     device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
     problem = body.problem.problem()
     family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)

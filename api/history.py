@@ -1,5 +1,4 @@
-"""GET /v1/best/history and POST /v1/best:rollback: every change to a problem's bests on a device, and how to undo
-one."""
+"""GET /v1/best/history and POST /v1/best:rollback: the changes to a problem's bests on a device, and their undoing."""
 
 from __future__ import annotations
 

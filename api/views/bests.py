@@ -146,7 +146,7 @@ class DriftOut(FromAttributes):
     responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def get_drift(request: Request, device: DevicePath, views: ViewsDependency) -> Response:
-    """How a device's bests moved with driver, compiler, kernels and library."""
+    """How driver, compiler, kernels and library moved a device's bests."""
 
     def found() -> Drift:
         found = drift(views.store, device)

@@ -25,7 +25,7 @@ from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Outcome
 from tuner.views import campaigns, failures, fleet, rounds
 from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect
-from tuner.views.fleet import Census, DeviceFacts, WorkerFacts
+from tuner.views.fleet import DeviceFacts, FleetFacts, WorkerFacts
 from tuner.views.rounds import ProgressFacts, RoundFacts, RoundFilter, RoundStatus
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -64,8 +64,8 @@ class FleetDeviceOut(FromAttributes):
     """The workers of one device model, and the problems that wait for it."""
 
 
-@fields_of(Census, devices=list[FleetDeviceOut], items=list[WorkerFactsOut])
-class CensusOut(RecordOut):
+@fields_of(FleetFacts, devices=list[FleetDeviceOut], items=list[WorkerFactsOut])
+class FleetOut(RecordOut):
     """The fleet at one moment."""
 
 
@@ -151,10 +151,9 @@ def list_rounds(
 
 
 @router.get("/v1/fleet", operation_id="getFleet", responses=responses())
-async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> CensusOut:
-    """Workers with their rounds and last clocks, and the waiting work. Workers that are gone stay listed for an
-    hour."""
-    return await views.run(lambda: CensusOut.of(fleet.census(views.store, workers, views.progress)))
+async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> FleetOut:
+    """Workers with their rounds and last clocks, and the waiting work. A worker that is gone stays for an hour."""
+    return await views.run(lambda: FleetOut.of(fleet.fleet_facts(views.store, workers, views.progress)))
 
 
 @router.get(

@@ -79,7 +79,7 @@ class Bests(Protocol):
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one."""
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterable[Best]:
+    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
         """Bests whose problems differ from `problem` in their extents alone, nearest first."""
 
 

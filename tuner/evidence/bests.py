@@ -17,11 +17,11 @@ from space.registry import family_named
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
-from tuner.evidence.kinship import REACH, octaves
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best, Outcome, Provenance
+from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
 #: Relations that `codec.best` reads.
@@ -191,7 +191,7 @@ def readable(columns: Mapping[str, Any]) -> Best | StoreError:
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 
-    Similar problems differ in their extents alone and are near enough (`kinship.reaches`). Configs that this version
+    Similar problems differ in their extents alone and are near enough (`similarity.reaches`). Configs that this version
     does not know are skipped.
     """
     head, tail = problem.key_around_shape()

@@ -225,7 +225,7 @@ def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"{url!r} is no database URL: {_FORMS}") from error
+        raise StoreError(f"{url!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":

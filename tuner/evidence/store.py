@@ -214,10 +214,10 @@ class Store:
         query = bests.SELECTED.where(BestRow.served).order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
-        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        """Served bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()
-        query = bests.SELECTED.where(DeviceRow.name == device, _of(policy))
+        query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served)
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
         return sorted(found, key=lambda best: problem.distance(best.problem))

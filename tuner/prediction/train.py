@@ -17,7 +17,7 @@ import numpy.typing as npt
 from space.devices import DeviceProfile
 from space.family import Family
 from tuner.errors import ModelError
-from tuner.evidence.kinship import kind_of, octaves
+from tuner.evidence.similarity import kind_of, octaves
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest

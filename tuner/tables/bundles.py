@@ -1,4 +1,4 @@
-"""Bundles read back: every file is checked before anything of it is used."""
+"""Bundles read back: checks every file before using any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_MANIFEST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle whose files are what its manifest says.
+    """A bundle whose files match its manifest.
 
     Attributes:
         device, arch: what it was measured on and compiled for.
@@ -63,7 +63,7 @@ def read_bundle(folder: Path) -> Bundle:
     for name, content in contents.items():
         if name.startswith("cubins/"):
             if fault := fault_of(content, arch):
-                raise TableError(f"{folder / name} is no program for {arch}: {fault}; export the bundle again")
+                raise TableError(f"{folder / name} is not a program for {arch}: {fault}; export the bundle again")
             programs[Path(name).stem] = content
     bests = {best.problem.key: best for best in bests_in(document, folder / "table.json")}
     for key, best in bests.items():
@@ -81,18 +81,18 @@ def _manifest(folder: Path) -> dict[str, Any]:
             text = file.read(_MOST_MANIFEST_BYTES + 1)
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or len(text) > _MOST_MANIFEST_BYTES:
-            raise TableError(f"{path} is no manifest: export the bundle again")
+            raise TableError(f"{path} is not a manifest: export the bundle again")
         if manifest.get("schema") != SCHEMA:
             raise TableError(f"{path} is a {manifest.get('schema')!r}, not a {SCHEMA!r}: export the bundle again")
         files = manifest["files"]
         for name, digest in files.items():
             if not _NAMES.fullmatch(name) or not isinstance(digest, str):
-                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: nothing of it is used")
+                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: none of it is used")
         return manifest
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): give a folder of `--format bundle`") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TableError(f"{path} is no manifest ({error}): export the bundle again") from error
+        raise TableError(f"{path} is not a manifest ({error}): export the bundle again") from error
 
 
 def _file(folder: Path, name: str, digest: str) -> bytes:

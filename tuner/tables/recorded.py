@@ -41,9 +41,9 @@ class RecordedBests:
         note = "; ".join(filter(None, (winner.measurement.note, said)))
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
-        return self._bests.neighbours(problem, device, policy)
+        return self._bests.neighbours(problem, device)
 
 
 @lru_cache(maxsize=8)

@@ -78,8 +78,7 @@ class RoundFilter:
 
 
 class ProgressBoard:
-    """The progress of running rounds, as this service's workers report it. It is telemetry, not evidence: never
-    stored."""
+    """The progress of running rounds, as this service's workers report it: telemetry, never stored."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, ProgressFacts] = OrderedDict()

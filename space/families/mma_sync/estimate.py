@@ -25,9 +25,9 @@ from space.layouts.banks import BYTES_PER_CLOCK
 #: Rate of mma.sync as a share of wgmma's: a bare loop of it on an H200 reaches 0.71 (tf32) to 0.84 (int8) of what wgmma
 #: sustains there.
 SHARE_OF_WGMMA: Final = 0.77
-#: What one multiprocessor reads from L2 at most, per clock.
+#: Most bytes that one multiprocessor reads from L2 per clock.
 L2_BYTES_PER_CLOCK: Final = 64
-#: What waits add to the time of the products, which warps of the same multiprocessor hide; assumed.
+#: Time that waits add to that of the products, and that warps of the same multiprocessor hide; assumed.
 LONE_WARP: Final = 0.4
 #: Latency from issuing a copy to its arrival, under load; a ring of S stages hides it behind S - 1 of them.
 LOAD_LATENCY_CLOCKS: Final = 1_250

@@ -27,7 +27,7 @@ MOST_GROUPS: Final = 24
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
-#: And more where a thread copies more groups of a stage than so many: addresses of all are at hand side by side.
+#: And more where a thread copies more than so many groups of a stage, because it holds the addresses of all at once.
 GROUP_REGISTERS, MANY_GROUPS = 16, 20
 #: Registers of a consumer's main loop beside what it holds, where a producer copies: the walk and the fragments' rows.
 CONSUMER_REGISTERS: Final = 28
@@ -35,13 +35,13 @@ CONSUMER_REGISTERS: Final = 28
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
 HALF_REGISTERS: Final = 24
-#: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
-#: or computes an exponential, and of one that computes an error function.
+#: Registers of the epilogue beside the sums, and for each of them: for a plain epilogue, for one with a source, a bias
+#: or an exponential, and for one with an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
-#: Columns of a warp's tile that need one more where TMA copies, whose main loop leaves room for tiles of 32 by 128.
+#: Columns of a warp's tile that need one more if TMA copies, because its main loop leaves room for tiles of 32 by 128.
 READ_COLUMNS: Final = 4
-#: Elements of a warp's tile up to which any number of columns is added to a source without a bias: beyond, on GeForce
-#: Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, not for 32 by 128 and 64 by 64.
+#: Up to this many elements, a warp's tile may have any number of columns beside a source without a bias. Beyond, on
+#: GeForce Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, but not for 32 by 128 and 64 by 64.
 SOURCE_ELEMENTS: Final = 2048
 #: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
 SPLIT_REGISTERS: Final = 96

@@ -78,5 +78,5 @@ def _name_of(key: str) -> str:
 
 
 def _own(entry: Mapping[str, Any]) -> bool:
-    """Whether a program of ours runs; the library's are on the user's machine."""
+    """Whether one of our programs runs; the library's are on the user's machine."""
     return family_named(entry["config"]["family"]).own

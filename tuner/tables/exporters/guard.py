@@ -38,7 +38,7 @@ class Guarded:
 
 
 def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Collection[str] | None = None) -> Guarded:
-    """The entries whose paired interval lies above `min_gain`, under a policy that says what programs see.
+    """The entries whose paired interval lies above `min_gain`, under a policy that shows what programs see.
 
     Args:
         document: a table (`tuner.tables.tables.table`).
