@@ -1,5 +1,4 @@
-"""Apart: checks that a kernel writes the same bits on operands with gaps between rows as on the dense ones of its
-measurement.
+"""Apart: checks that a kernel writes the same bits on operands with gaps between rows as on dense ones.
 
 No torch is needed for that: random operands are laid out both ways, with NaN between the lines, and both results are
 compared.

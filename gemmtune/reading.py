@@ -92,7 +92,7 @@ class Reading:
     def funnel(
         self, m: int, n: int, k: int, *, device: str | None = None, legal: bool = False, **fields: int | str
     ) -> Document:
-        """How all configs of a problem become the one that is served."""
+        """The steps from all configs of a problem to the served one."""
         return self._ask("/v1/funnel", m=m, n=n, k=k, device=device, legal=_flag(legal), **fields)
 
     def explain_neighbours(
@@ -119,7 +119,7 @@ class Reading:
         return self._ask(f"/v1/campaigns/{campaign_id}/problems:columns")
 
     def drift(self, device: str) -> Document:
-        """How a device's bests moved with driver, compiler, kernels and library."""
+        """How driver, compiler, kernels and library moved a device's bests."""
         return self._ask(f"/v1/devices/{device}/drift")
 
     def layouts(self) -> Document:

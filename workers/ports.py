@@ -81,8 +81,7 @@ class Worker(Protocol):
         ...
 
     def program(self, problem: Problem) -> Program:
-        """The program that would run: the kernels of the families that compete for the problem, and the installed
-        versions.
+        """The program that would run: the kernels of the competing families, and the installed versions.
 
         Raises:
             WorkerError: the device knows nothing of the problem.

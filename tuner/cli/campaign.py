@@ -166,8 +166,7 @@ def run(
 
 
 def _estimate_here(worker: Worker, client: LocalCampaigns, request: CampaignRequest, as_json: bool) -> None:
-    """Shows what a campaign would cost on one device, and which problems it would park because the device lacks
-    them."""
+    """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
     cost = client.estimate(request)
     unmeasurable = _unmeasurable(worker, request)
     cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]

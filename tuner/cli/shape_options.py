@@ -33,6 +33,6 @@ def asked_of(ms: str | None, tp: int, tf32: bool, block_scaled_as: str) -> Asked
     """What the options ask of sources.
 
     Raises:
-        ProblemError: `ms` is no list of numbers.
+        ProblemError: `ms` is not a list of numbers.
     """
     return Asked(tuple(numbers(f"--m {ms}", ms)) if ms else (), tp, tf32, block_scaled_as)

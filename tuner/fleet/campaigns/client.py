@@ -1,5 +1,4 @@
-"""Campaign clients: the questions of `gemmtune campaign` and `gemmtune worker`, to a store in this process or to a
-service over HTTP.
+"""Campaign clients of `gemmtune campaign` and `gemmtune worker`: on a store in this process, or over HTTP.
 
 Both kinds answer with the JSON documents of the service's endpoints.
 """

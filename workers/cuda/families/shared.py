@@ -1,5 +1,4 @@
-"""State that the candidates of one problem share on the device: tensor maps, scratch memory, and a library's
-descriptions."""
+"""State that a problem's candidates share on the device: tensor maps, scratch memory, a library's descriptions."""
 
 from __future__ import annotations
 
