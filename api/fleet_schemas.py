@@ -104,7 +104,6 @@ class RecordOut(BaseModel):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """From the record."""
         return cls.model_validate(document(value))
 
 

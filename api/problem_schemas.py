@@ -150,5 +150,4 @@ class ProblemOut(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def of(cls, problem: Any) -> Any:  # noqa: ANN401  (a problem, or what was made of one)
-        """From the value."""
         return problem.document() if isinstance(problem, Problem) else problem

@@ -126,7 +126,6 @@ class MeasurementOut(Measured):
     @model_validator(mode="before")
     @classmethod
     def of(cls, stored: StoredMeasurement) -> dict[str, Any]:
-        """From the value."""
         measurement, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = measurement.median_us if measurement.samples_us else None
         return fields(stored) | fields(stored.author) | fields(measurement) | {

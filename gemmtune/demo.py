@@ -48,7 +48,6 @@ _log = logging.getLogger("gemmtune.demo")
 
 
 def problems() -> list[Gemm]:
-    """The problems of the demonstration."""
     return [Gemm.parse(shape, dtype, layout) for shape, dtype, layout in SHAPES]
 
 

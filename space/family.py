@@ -77,7 +77,6 @@ class Family:
 
     @cached_property
     def knob_named(self) -> dict[str, Knob]:
-        """Knobs by name."""
         return {knob.name: knob for knob in self.knobs}
 
     @cached_property

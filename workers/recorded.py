@@ -81,7 +81,6 @@ class RecordedRound:
 
     @property
     def provenance(self) -> Provenance:
-        """The recording's own."""
         return self._recording.measurements[0][1]
 
     @property
@@ -211,7 +210,6 @@ class RecordedWorker:
 
     @property
     def problems(self) -> list[Problem]:
-        """The recorded problems."""
         return [self._recording(path).problem for path in self._files]
 
     def recording_of(self, problem: Problem) -> Recording | None:

@@ -65,7 +65,6 @@ def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]]) -> None:
 
 
 def campaigns(document: Document) -> None:
-    """All campaigns."""
     rows = [
         (entry["id"], entry["name"], entry["status"], entry["priority"], entry["created_at"][:16],
          entry["stopped_because"])
@@ -173,7 +172,6 @@ def estimate(document: Document) -> None:
 
 
 def workers(document: Document) -> None:
-    """All workers."""
     rows = [
         (entry["id"], entry["name"], entry["device"], entry["device_kind"], entry["status"], entry["round_id"] or "–",
          entry["rounds"], f"{entry['busy_seconds']:.0f}", entry["beat_at"][11:19])

@@ -67,11 +67,9 @@ class QuickBests:
         self._connection.close()
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
-        """As `Store.best`."""
         return next(iter(self._bests("problem.key = :key", device, policy, key=problem.key)), None)
 
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """As `Store.neighbours`."""
         head, tail = problem.key_around_shape()
         found = self._bests("problem.key LIKE :like AND problem.key <> :key", device, None,
                             key=problem.key, like=f"{head}%{tail}")  # fmt: skip

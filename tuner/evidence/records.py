@@ -133,7 +133,6 @@ class Best:
 
     @property
     def config(self) -> Config:
-        """The winning config."""
         return self.winner.measurement.config
 
     @property

@@ -137,7 +137,6 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
-    """The model with its portfolio."""
     known = [group for group in groups if group.device == model.facts.device]
     winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
     kinds = {kind_of(group.problem): group.problem for group in known}

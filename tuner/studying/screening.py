@@ -113,7 +113,6 @@ class Trial:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Trial:
-        """From a measurement."""
         samples = measurement.samples_us
         noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
         return cls(measurement.config, measurement.outcome, measurement.median_us, noise)

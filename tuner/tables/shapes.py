@@ -62,7 +62,6 @@ class Tally:
         self._notes[sentence] = None
 
     def shapes(self) -> Shapes:
-        """The collected shapes."""
         return Shapes(dict(self._counts), dict(self._left_out), tuple(self._notes))
 
 

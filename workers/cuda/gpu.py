@@ -66,7 +66,6 @@ class GpuProcess:
 
     @property
     def facts(self) -> DeviceFacts:
-        """The GPU."""
         return self._facts
 
     def program(self, problem: Problem) -> Program:

@@ -32,7 +32,6 @@ class LocalCampaigns:
         self._store, self._campaigns, self._workers = store, Campaigns(store), Workers(store, timing)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
-        """Creates a campaign."""
         return document(self._campaigns.create(request, idempotency_key)[0])
 
     def estimate(self, request: CampaignRequest) -> Document:
@@ -40,15 +39,12 @@ class LocalCampaigns:
         return asdict(estimate(self._store, request))
 
     def campaigns(self) -> Iterator[Document]:
-        """All campaigns, oldest first."""
         return _pages(lambda after: self._campaigns.page(after, PAGE))
 
     def progress(self, campaign_id: int) -> Document:
-        """How far a campaign has come."""
         return document(results.progress(self._store, campaign_id))
 
     def summary(self, campaign_id: int) -> Document:
-        """A campaign's results."""
         return document(results.summary(self._store, campaign_id))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:

@@ -33,7 +33,6 @@ class Guarded:
 
     @property
     def device(self) -> str:
-        """The device model."""
         return str(self.document["device"])
 
 

@@ -161,7 +161,6 @@ class MmaSyncLauncher(PreparedLauncher):
         return epilogue_places(read) | self._packing.places(packing, reads)
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """The kernel's own arguments."""
         return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property
