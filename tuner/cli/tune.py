@@ -132,7 +132,7 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
     shown = f"screening showed {report.screened_us:.2f} µs for it: " if report.screened_us else ""
-    out(f"  {shown}screening times candidates briefly to rank them; finals time the leaders thoroughly "
+    out(f"  {shown}screening times each candidate briefly, to rank them; finals time the leaders thoroughly "
         f"({best.policy.value}), and only their times count")  # fmt: skip
     out(f"  confidence: {report.chance:.0%} that no finalist is more than 2 % faster; {_tried(report, facts)}; "
         f"{report.stopped_because}")  # fmt: skip
