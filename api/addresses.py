@@ -26,7 +26,7 @@ class ClientAddresses:
 
     def __init__(self, proxies: Sequence[Network] = ()) -> None:
         self._proxies = proxies
-        # The same few proxies and clients send most requests.
+        # Most requests come from the same few proxies and clients.
         self._trusted, self._shown = lru_cache(10_000)(self._is_trusted), lru_cache(10_000)(_shown)
 
     def of(self, scope: Scope) -> str:
@@ -40,7 +40,7 @@ class ClientAddresses:
         return self._shown(address)
 
     def _forwarded(self, scope: Scope, address: str) -> str:
-        # Each proxy appends the address that connected to it: the last one that is no proxy of ours is the client's.
+        # Each proxy appends the address that connected to it: the last one that is not a trusted proxy is the client's.
         hops = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
         for hop in (part.strip() for part in reversed(hops.split(","))):
             if not _is_address(hop):

@@ -42,7 +42,7 @@ class AnswerReader:
             try:
                 found = await run_in_threadpool(snapshot.load, device, [*waiting])
             except Exception as error:
-                # Whoever waits has to hear of it, even of a defect.
+                # Every waiter must hear of a failure, even of a defect.
                 for answer in waiting.values():
                     answer.set_exception(error)
             else:

@@ -44,7 +44,7 @@ class RenderedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _WithStore:
-    """The snapshot's served bests, and the store's of every policy."""
+    """The snapshot's served bests, and the store's bests under every policy."""
 
     snapshot: Snapshot
     store: Store
@@ -54,8 +54,8 @@ class _WithStore:
             return self.store.best(problem, device, policy)
         return self.snapshot.best(problem, device)
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
-        return self.snapshot.neighbours(problem, device, policy)
+    def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
+        return self.snapshot.neighbours(problem, device)
 
 
 class AnswerService:
@@ -63,8 +63,8 @@ class AnswerService:
 
     Args:
         models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
-        recordings: bests of recordings, which answer where the store has none of a problem.
-        missed: told the key and the device of each question that has no measured answer.
+        recordings: bests of recordings, which answer if the store lacks a problem.
+        missed: called with the key and the device of each question without a measured answer.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class AnswerService:
     def measured(self, query: bytes) -> CachedBest | Callable[[], Awaitable[CachedBest | None]] | None:
         """The answer to the query string of `GET /v1/best`, if the query is plainly spelled and the problem measured.
 
-        A call that reads it if it is not rendered. None means only that the framework has to handle the request: the
-        spelling is unusual, the query is wrong, the problem was not measured, or the store can't be read. No validation
-        is needed here: if the parts of a query form the key of a measured problem, every part is valid.
+        If the answer is not rendered, a call that reads it. None means only that the framework has to handle the
+        request: the spelling is unusual, the query is wrong, the problem was not measured, or the store can't be read.
+        No validation is needed here: if the parts of a query form the key of a measured problem, every part is valid.
         """
         try:
             parts = query.decode("ascii").split("&")
@@ -123,7 +123,7 @@ class AnswerService:
         return held if held and required in ("any", held.source) else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
-        """The best known config for a problem on a device; the snapshot has none of a policy that is asked for."""
+        """The best known config for a problem on a device; under a named policy from the store, not the snapshot."""
         if not self._follower.loaded.is_set() and (best := self._stored(problem, device, policy)):
             rendered = render(best)
             return RenderedAnswer(rendered.text, rendered.source)
@@ -144,7 +144,7 @@ class AnswerService:
         return computed
 
     def is_measured(self, problem: Problem, device: str) -> bool:
-        """Whether a best of the problem is served whose kernel is today's."""
+        """Whether the store serves a best of the problem that today's kernel still matches."""
         if not self._follower.loaded.is_set():
             best = self._stored(problem, device, None)
             return best is not None and measured(best).source == "measured"

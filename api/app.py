@@ -77,7 +77,7 @@ class _Service(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self.middleware_stack is not None:
-            # What FastAPI does here, without looking for telemetry at every request.
+            # As FastAPI's own, without looking for telemetry at every request.
             scope["app"] = self
             await self.middleware_stack(scope, receive, send)
         else:
@@ -98,7 +98,7 @@ def create_app(
         log: stream for one line per request.
         models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
         timing: intervals of workers and rounds; whatever sweeps the store has to use the same ones.
-        recordings: bests of recordings, which answer where the store has none of a problem.
+        recordings: bests of recordings, which answer if the store lacks a problem.
     """
     access = access or AccessPolicy()
     app = _Service(

@@ -51,7 +51,7 @@ class BatchOut(BaseModel):
 
     items: list[BestOut | None]
     unanswered: list[int] = Field(
-        description="indices whose item is null: not measured although that was required, or not computed within a "
+        description="indices of null items: not measured although required, or not computed within a "
         "second; ask for those again"
     )
 

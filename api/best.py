@@ -46,8 +46,8 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
 
     An untuned shape gets an answer, too: `source` says whether the config was `measured`, was measured with a kernel
     that has changed since (`stale`), comes from the `nearest` measured shape, is `predicted`, or is the `default`. With
-    `require=measured` anything but a measured config is a 404. `policy` says what the time is to stand for;
-    `neighbours=pdl` asks for the config among kernels that let the next one start early.
+    `require=measured` anything but a measured config is a 404. `policy` names the timing policy; `neighbours=pdl` asks
+    for the config for neighbours that let the next kernel start early.
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
@@ -99,8 +99,8 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 async def get_best_batch(request: Request) -> Response:
     """The best known configs for up to 10,000 problems on one device.
 
-    Measured problems are always answered. Answers for the others are computed for at most a second; the indices that
-    have none by then are listed in `unanswered`, and the next request continues where this one stopped.
+    Measured problems always get an answer. The others share one second of computing; `unanswered` lists the indices
+    that got none, and the next request continues where this one stopped.
     """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != _JSON:

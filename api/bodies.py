@@ -21,8 +21,8 @@ BODY_BYTES: Final[Mapping[str, int]] = {
 }
 #: Parsing takes time for each value of a JSON body; 10,000 problems have a third of this.
 MOST_VALUES: Final = 400_000
-#: Parts that a body may arrive in: each takes as long as many bytes. A network makes parts of a few hundred bytes or
-#: more, whatever the chunks of the sender.
+#: Most parts that a body may arrive in: each costs as much time as many bytes. A network makes parts of a few hundred
+#: bytes or more, whatever the chunks of the sender.
 MOST_PARTS: Final = 512
 _LEAST_PART_BYTES: Final = 256
 #: A body has to arrive within this time.
@@ -45,7 +45,7 @@ _PIECE_BYTES: Final = 256 * 1024
 WRITE_SECONDS: Final = 20.0
 
 
-#: What is read of a body that is refused unseen, so that its sender reads the refusal instead of a reset connection.
+#: Bytes read of a refused body, so that its sender reads the refusal and not a reset connection.
 _DISCARDED_BYTES: Final = 4 * 2**20
 #: A smaller part counts as this much: reading it takes as long.
 _LEAST_DISCARDED_BYTES: Final = 4 * 2**10
@@ -109,7 +109,7 @@ class Bodies:
             del self._held[caller]
 
     def bar(self, caller: str) -> None:
-        """Lets a caller whose large body was refused wait before the next one is parsed."""
+        """Makes a caller wait before its next body after a large one was refused."""
         self._barred[caller] = time.monotonic() + _BARRED_SECONDS
 
     async def wait_turn(self, caller: str) -> None:
@@ -182,7 +182,7 @@ class LimitedBody:
         return {"type": "http.request", "body": body, "more_body": False}
 
     def release(self, status: int) -> None:
-        """Tells that the request has ended, and how."""
+        """Records that the request has ended, and how."""
         self._bodies.release(self._caller, self._size)
         if self._size > _LARGE_BYTES and status in (400, 413, 422):
             self._bodies.bar(self._caller)

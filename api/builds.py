@@ -15,9 +15,10 @@ from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Body
 from space.registry import problem_from_key
+from tuner.cubins import MOST_CUBIN_BYTES
 from tuner.errors import BuildRefused
 from tuner.fleet import builds
-from tuner.fleet.builds import MOST_CUBIN_BYTES, Build, Offer, SharedBuild
+from tuner.fleet.builds import Build, Offer, SharedBuild
 
 router = APIRouter(tags=["builds"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))

@@ -137,7 +137,7 @@ def get_summary(campaign_id: CampaignId, request: Request) -> SummaryOut:
 def list_problems(
     campaign_id: CampaignId, request: Request, response: Response, query: Annotated[ProblemsQuery, Query()]
 ) -> CampaignProblemsPage:
-    """A campaign's problems, with results where there are any."""
+    """A campaign's problems with their results so far."""
     filters = {"of": campaign_id, "status": query.status}
     store: Store = request.app.state.store
     rows = results.problems(store, campaign_id, query.after(filters), query.limit + 1, query.status)

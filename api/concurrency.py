@@ -50,7 +50,7 @@ class ConcurrencyLimit:
 
 
 class SharedCalls:
-    """Calls on one event loop that requests share: one that has not begun yet serves every request that waits for it.
+    """Calls on one event loop that requests share: a call that has not begun yet serves every waiting request.
 
     A commit makes all open pages ask the same within milliseconds: the first request's call runs, and all others share
     the next one. No request gets an answer that is older than itself.
@@ -79,7 +79,7 @@ class SharedCalls:
 
 
 class CallerSlots:
-    """Requests of each caller that are in progress at once; its further ones wait, and nobody else's do.
+    """Requests of each caller in progress at once. Further ones of the same caller wait.
 
     Args:
         most: of one caller.

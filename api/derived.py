@@ -11,7 +11,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def with_fields(fields: dict[str, Any]) -> Callable[[type[Model]], type[Model]]:
-    """Adds fields to a schema, each given by its type and its default, which is `...` if it is required."""
+    """Adds fields to a schema, each with its type and its default; `...` marks a required field."""
 
     def derive(schema: type[Model]) -> type[Model]:
         return create_model(schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__,

@@ -25,8 +25,8 @@ class ExplainIn(Body):
 
     problem: ProblemIn
     knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
-    family: str | None = Field(default=None, description="by default the arch's own that has these knobs")
-    device: str | None = Field(default=None, description="device whose limits count; by default the arch's reference")
+    family: str | None = Field(default=None, description="default: the arch's family with these knobs")
+    device: str | None = Field(default=None, description="device whose limits apply; default: the arch's reference")
     arch: str = profile_named(DEFAULT_DEVICE).arch.name
 
 
@@ -42,7 +42,7 @@ class ExplanationOut(BaseModel):
     "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses(413)
 )  # fmt: skip
 def explain_config(body: ExplainIn) -> Explanation:
-    """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
+    """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error."""
     device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
     problem = body.problem.problem()
     family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)

@@ -56,7 +56,7 @@ class FleetMetrics(Collector):
         yield _gauge("campaign_problems", "Problems of campaigns by status.", found.problems, ("status",))
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: registering the collector must not read the store."""
+        """Returns nothing: registering the collector must not read the store."""
         return iter(())
 
     def _statistics(self) -> FleetStatistics:

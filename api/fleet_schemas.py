@@ -57,7 +57,7 @@ class BudgetIn(Strict):
 class CountedProblemIn(ProblemIn):
     """A problem, and how often it runs in the program that is tuned."""
 
-    count: Annotated[int, Field(ge=1, le=MOST_COUNT, description="runs; what tuning may save orders the campaign")] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_COUNT, description="runs; the largest expected savings go first")] = 1
 
 
 class CampaignIn(Body):
@@ -104,7 +104,6 @@ class RecordOut(BaseModel):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """From the record."""
         return cls.model_validate(document(value))
 
 

@@ -47,9 +47,9 @@ async def get_readiness(request: Request) -> Readiness:
     if request.app.state.stopping.is_set():
         raise _not_ready("the service is stopping")
     if not follower.loaded.is_set():
-        raise _not_ready("the store is still being read")
+        raise _not_ready("the service is still reading its store")
     if not request.app.state.shown.warmed.is_set():
-        raise _not_ready("the columns of the bests are still being made")
+        raise _not_ready("the service is still preparing the columns of the bests")
     if age > STALE_SECONDS:
         raise _not_ready(f"the store could not be read for {age:.0f} s; answers come from the last snapshot")
     if refusal := request.app.state.write_probe.refusal():

@@ -1,4 +1,4 @@
-"""GET /v1/best/history and POST /v1/best:rollback: every change of a problem's bests on a device, and the way back."""
+"""GET /v1/best/history and POST /v1/best:rollback: the changes to a problem's bests on a device, and their undoing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HistoryPage(Page[BestChangeOut]):
     "/v1/best/history", operation_id="getBestHistory", response_model=HistoryPage, responses=responses(400)
 )  # fmt: skip
 def get_history(request: Request, response: Response, query: Annotated[HistoryQuery, Query()]) -> dict[str, object]:
-    """Changes of the bests of one problem on a device, under every policy. `POST /v1/best:rollback` undoes one."""
+    """Every change to the bests of one problem on a device, under every policy. `POST /v1/best:rollback` undoes one."""
     answer_service: AnswerService = request.app.state.answer_service
     store: Store = request.app.state.store
     problem, device = query.problem(), answer_service.device(query.device)
@@ -70,6 +70,6 @@ def get_history(request: Request, response: Response, query: Annotated[HistoryQu
     response_model=BestChangeOut, responses=responses(404),
 )  # fmt: skip
 def roll_back(body: RollbackIn, request: Request) -> BestChange:
-    """Undoes a change: what was best before it is best again. Returns the change that this made."""
+    """Undoes a change: restores the best that it replaced. Returns the new change."""
     store: Store = request.app.state.store
     return store.roll_back(body.problem.problem(), body.device, body.change)

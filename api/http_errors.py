@@ -104,7 +104,7 @@ class HttpError(HTTPException):
         return JSONResponse(content.model_dump(), self.status_code, self.headers, MEDIA_TYPE)
 
 
-#: Statuses that the middleware or any endpoint may return on every path.
+#: Statuses that the middleware or an endpoint may return on any path.
 _ALWAYS: Final = (400, 401, 403, 408, 413, 414, 421, 422, 429, 500, 503)
 
 
@@ -142,7 +142,7 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
     if isinstance(error, errors.StoreError) and not isinstance(error, errors.UnstorableValue):
-        # The cause names host and user, which are nobody's business but the operator's.
+        # The cause names host and user, which only the operator may see.
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
     return HttpError(status, kind, str(error))

@@ -1,4 +1,4 @@
-"""Routes whose bodies may be large: they are parsed in half the time, during which the event loop answers nobody."""
+"""Routes whose bodies may be large: they are parsed in half the time, which blocks the event loop for less."""
 
 from __future__ import annotations
 

@@ -64,7 +64,6 @@ class AnswerMetrics(Collector):
         self._counts = dict.fromkeys((*get_args(Source), "unanswered"), 0)
 
     def count(self, source: str, count: int) -> None:
-        """Counts answers."""
         with self._lock:
             self._counts[source] += count
 
@@ -107,7 +106,6 @@ class Metrics:
         )  # fmt: skip
 
     def answered(self, source: str, count: int = 1) -> None:
-        """Counts answers."""
         self._answers.count(source, count)
 
     def build_asked(self, kept: bool) -> None:

@@ -131,7 +131,7 @@ class RequestMiddleware:
             _log.exception("unexpected failure", extra={"fields": fields})
             if status:
                 raise  # the response has begun: only closing the connection tells the client
-            detail = "this is a defect of gemmtune; the service's log has the details under this request's id"
+            detail = "gemmtune has a defect; the service's log has the details under this request's id"
             await HttpError(500, "internal", detail).response(request_id)(scope, receive, send_with_headers)
         finally:
             if body is not None:

@@ -28,7 +28,6 @@ class MissCounter:
         self._thread = threading.Thread(target=self._run, name="misses", daemon=True)
 
     def count(self, key: str, device: str) -> None:
-        """Counts one question."""
         with self._lock:
             if (key, device) in self._counts or len(self._counts) < _MOST_COUNTED:
                 self._counts[key, device] = self._counts.get((key, device), 0) + 1
@@ -49,7 +48,6 @@ class MissCounter:
                         self._counts[place] = self._counts.get(place, 0) + count
 
     def start(self) -> None:
-        """Starts writing."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -26,7 +26,7 @@ class MissesQuery(Strict):
 
 @fields_of(Miss, problem=ProblemOut)
 class MissOut(BaseModel):
-    """A question that had no measured answer, and how often it was asked."""
+    """A question without a measured answer, and how often it was asked."""
 
 
 class MissesOut(BaseModel):
@@ -40,7 +40,7 @@ class MissesOut(BaseModel):
 def list_misses(request: Request, query: Annotated[MissesQuery, Query()]) -> MissesOut:
     """Questions to /v1/best and /v1/best:batch that had no measured answer and still have none.
 
-    What was asked within the last seconds may be missing.
+    Questions of the last few seconds may be missing.
     """
     found, total = page(request.app.state.store, query.device, query.limit)
     items = [

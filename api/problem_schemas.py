@@ -19,7 +19,7 @@ Absent = SkipJsonSchema[None]
 
 #: Longest text of a field.
 _MOST_TEXT: Final = 60
-#: Several times as many fields as any object has.
+#: Several times the fields of any object.
 MOST_FIELDS: Final = 200
 
 
@@ -37,7 +37,7 @@ def check_count(given: Any) -> Any:  # noqa: ANN401  (a JSON value)
 
 
 def _asked() -> dict[str, Any]:
-    """What a question says; a field that some kind lacks or has another default for may be absent."""
+    """The type of a question's field. It is optional if some kind lacks the field or has another default."""
     uses: dict[str, list[problems.Field]] = {}
     for kind in KINDS.values():
         for field in kind.fields:
@@ -88,7 +88,7 @@ class ProblemQuery(BaseModel):
         return kind_named(self.kind).of(given)
 
     def given(self) -> dict[str, Any]:
-        """The fields that were said, without the kind."""
+        """The given fields, without the kind."""
         return {name: self.__dict__[name] for name in self.model_fields_set if name in _FIELDS}
 
 
@@ -150,5 +150,4 @@ class ProblemOut(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def of(cls, problem: Any) -> Any:  # noqa: ANN401  (a problem, or what was made of one)
-        """From the value."""
         return problem.document() if isinstance(problem, Problem) else problem

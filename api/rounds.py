@@ -81,7 +81,6 @@ class PastOut(BaseModel):
 
     @classmethod
     def of(cls, past: StudyHistory) -> PastOut:
-        """From the value."""
         tried = [
             TriedOut(
                 config=entry.config.key,

@@ -121,12 +121,11 @@ class MeasurementOut(Measured):
     worker_id: int | None = Field(description="of the worker that reported it; null without one")
     round_id: int | None
     token_id: int | None = Field(description="of the token that reported it; null without tokens")
-    revoked: bool = Field(description="it is out of the running: its worker or token is no longer believed")
+    revoked: bool = Field(description="out of the running: its worker or token was revoked")
 
     @model_validator(mode="before")
     @classmethod
     def of(cls, stored: StoredMeasurement) -> dict[str, Any]:
-        """From the value."""
         measurement, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = measurement.median_us if measurement.samples_us else None
         return fields(stored) | fields(stored.author) | fields(measurement) | {

@@ -96,7 +96,7 @@ def serve(
     Args:
         listener: of `listen`.
         timing: intervals of workers and rounds.
-        recordings: bests of recordings, which answer where the store has none of a problem.
+        recordings: bests of recordings, which answer if the store lacks a problem.
         beside: what runs in this process as long as the service does.
     """
     logs.configure()

@@ -59,7 +59,6 @@ class SnapshotFollower:
         self.loaded = threading.Event()
 
     def start(self) -> None:
-        """Starts polling."""
         self._thread.start()
 
     def stop(self) -> None:

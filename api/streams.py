@@ -61,6 +61,6 @@ class EventStreams:
 
 
 async def count_stream(request: Request) -> AsyncIterator[None]:
-    """A dependency that refuses a stream too many; the others count until they end."""
+    """A dependency that counts a stream until it ends, and refuses one too many."""
     with request.app.state.streams.opened(request.state.who):
         yield

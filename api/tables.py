@@ -104,7 +104,7 @@ def bests_of(snapshot: Snapshot, device: str) -> DeviceBests:
 
 
 def no_bests_of(snapshot: Snapshot, device: str) -> HttpError:
-    """The refusal of a device that has no best."""
+    """The error for a device without any best."""
     names = ", ".join(snapshot.devices) or "no device yet"
     detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
     return HttpError(404, "unknown-device", detail)

@@ -85,11 +85,11 @@ class TaskOut(RecordOut):
 
 
 class RevokeIn(Body):
-    """Whose reports are believed no longer: a worker's or a token's."""
+    """A worker or a token whose reports are no longer trusted."""
 
     worker: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker")] = ""
     token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
-    since: Annotated[Moment | None, Field(description="only what was stored then or later")] = None
+    since: Annotated[Moment | None, Field(description="only reports stored at this time or later")] = None
     reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""
 
 
@@ -157,7 +157,7 @@ def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
 
 @router.post("/v1/workers:revoke", operation_id="revokeReports", responses=responses(404))
 def revoke_reports(body: RevokeIn, request: Request, caller: Administrator) -> RevocationOut:
-    """Takes what a worker or a token reported out of the running; the best of what remains is served."""
+    """Takes a worker's or a token's reports out of the running, and serves the best of the rest."""
     found = revocations.revoke(
         request.app.state.store, worker=body.worker, token=body.token, since=body.since, reason=body.reason,
         made_by=caller.name,

@@ -28,7 +28,6 @@ class WriteProbe:
         self._thread = threading.Thread(target=self._run, name="write-probe", daemon=True)
 
     def start(self) -> None:
-        """Starts writing."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What users import: an HTTP client. `gemmtune.torch` has the tuned kernels on torch tensors."""
+"""The package that users import: an HTTP client. `gemmtune.torch` runs the tuned kernels on torch tensors."""
 
 from __future__ import annotations
 

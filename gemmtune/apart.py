@@ -1,4 +1,4 @@
-"""Apart: a kernel whose operands' rows lie apart writes the same bits as on dense operands, where it was measured.
+"""Apart: checks that a kernel writes the same bits on operands with gaps between rows as on dense ones.
 
 No torch is needed for that: random operands are laid out both ways, with NaN between the lines, and both results are
 compared.
@@ -43,7 +43,7 @@ class Memory(Protocol):
 
 
 def difference(problem: Gemm, strides: Mapping[str, Strides], dense: Run, apart: Run, memory: Memory) -> str:
-    """How results of operands that lie apart differ from those of dense ones; empty if no bit does.
+    """The difference between results on operands that lie apart and on dense ones; empty if all bits agree.
 
     Args:
         dense: the kernel on dense operands; what was measured.

@@ -112,7 +112,7 @@ def problem_of(a: Array, b: Array, out: Array, scales: str = "") -> Gemm:
 
 
 def strides_of(a: Array, b: Array) -> dict[str, Strides]:
-    """How the operands `a` and `b` of a problem lie whose rows or columns are apart; empty where both are dense."""
+    """Strides of a problem's operands `a` and `b` if their rows or columns lie apart; empty if both are dense."""
     lies = {name: _lies(name, array)[1] for name, array in (("a", a), ("b", b))}
     return {name: strides for name, strides in lies.items() if strides is not None}
 

@@ -92,9 +92,9 @@ class Client(Reading):
         """The best known config for C[M,N] = A·B over K, or for a problem of another kind.
 
         Args:
-            dtype, layout: of the operands; bf16 and nt if left out.
-            kind: the problem's kind; `gemm` if left out.
-            policy: what the time is to stand for, as in `burst`; by default what decides what is served.
+            dtype, layout: of the operands; bf16 and nt by default.
+            kind: the problem's kind; `gemm` by default.
+            policy: the timing policy, as in `burst`; by default the one that decides what is served.
             neighbours: `pdl` if the kernels around it let the next one start early.
             fields: further fields of the kind, as in `batch=8`.
 
@@ -228,6 +228,6 @@ class Client(Reading):
 def _problem(
     m: int, n: int, k: int, dtype: str | None, layout: str | None, kind: str | None, fields: Mapping[str, int | str]
 ) -> dict[str, int | str]:
-    """What was said of a problem; the service knows the defaults."""
+    """The given fields of a problem; the service knows the defaults."""
     words = {"dtype": dtype, "layout": layout, "kind": kind}
     return {"m": m, "n": n, "k": k} | {name: word for name, word in words.items() if word is not None} | dict(fields)

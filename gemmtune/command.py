@@ -44,7 +44,7 @@ COMMANDS: Final = (
     Command("migrate", "tuner.cli.migrate:migrate",
             "Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB."),
     Command("recordings", "tuner.cli.recordings:app",
-            "Recordings of real GPUs: list them, save a store's studies as such, or export them for other tools."),
+            "Recordings of real GPUs: list them, make them from a store's studies, or export them for other tools."),
     Command("campaign", "tuner.cli.campaign:app", "Many problems with one budget: create, run, watch, pause, cancel."),
     Command("worker", "tuner.cli.worker:app", "Workers: run one here, list them, drain one, revoke its reports."),
     Command("token", "tuner.cli.token:app", "API tokens: create, list and revoke."),

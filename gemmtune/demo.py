@@ -28,7 +28,7 @@ from tuner.settings import settings
 from workers.errors import WorkerError
 from workers.recorded import RecordedWorker
 
-#: Shape, dtype and layout of what is tuned, in this order: large and small ones, weights at several M, every dtype.
+#: Shape, dtype and layout of the problems, in this order: large and small ones, weights at several M, every dtype.
 SHAPES: Final = (
     ("4096x4096x4096", "bf16", "nt"), ("16x28672x4096", "bf16", "nt"), ("512x512x512", "bf16", "nt"),
     ("128x28672x4096", "bf16", "nt"), ("2048x28672x4096", "bf16", "nt"), ("64x4096x7168", "fp8_e4m3", "nt"),
@@ -42,13 +42,12 @@ SHAPES: Final = (
 WORKERS: Final = ("demo-gpu-0", "demo-gpu-1")
 #: Rounds are short and heartbeats frequent, so that there is something to see.
 TIMING: Final = Timing(heartbeat_seconds=1.0, round_seconds=6.0)
-#: The longest that the end of a round is waited for.
+#: Longest wait for the end of a round.
 _END_SECONDS: Final = 20.0
 _log = logging.getLogger("gemmtune.demo")
 
 
 def problems() -> list[Gemm]:
-    """What the demonstration tunes."""
     return [Gemm.parse(shape, dtype, layout) for shape, dtype, layout in SHAPES]
 
 

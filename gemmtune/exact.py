@@ -1,4 +1,4 @@
-"""Exact: a table or a bundle as a source that answers only for problems that it has."""
+"""Exact: a table or a bundle as a source that answers only for its own problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Found: what a source of configs answers."""
+"""Found: the answer of a source of configs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from workers.cuda.copies import Strides
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
 
-#: How the operands lie whose lines are apart, by name.
+#: Strides of the operands whose lines are apart, by name.
 Apart = tuple[tuple[str, Strides], ...]
 
 
@@ -29,7 +29,7 @@ def launch(
     a: Any, b: Any, out: Any, stream: int = 0, *, scales: tuple[Any, Any] | None = None,  # noqa: ANN401
     table: str | Path | None = None,
 ) -> None:  # fmt: skip
-    """Enqueues out = a · b, computed by the kernel that was measured for exactly this product.
+    """Enqueues out = a · b with the kernel that was measured for exactly this product.
 
     The first call of a product loads its kernel; later ones write addresses and launch. Calls on one stream may follow
     one another without waiting. Rows (or columns) of `a` and `b` may lie a multiple of 16 bytes apart: the first such

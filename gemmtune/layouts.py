@@ -9,7 +9,7 @@ from typing import Final
 from space.instructions.tma import STRIDE_STEP_BYTES
 from workers.cuda.copies import Strides
 
-#: What kernels read, for messages.
+#: The layouts that kernels read, for messages.
 READABLE: Final = (
     "kernels read matrices whose rows or columns are contiguous, and dense or multiples of "
     f"{STRIDE_STEP_BYTES} bytes apart"

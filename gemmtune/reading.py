@@ -1,4 +1,4 @@
-"""What the client reads of a service's views: columns, studies, the space, the fleet."""
+"""The client's calls for a service's views: columns, studies, the space, the fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 class Reading:
-    """Questions whose answers are documents as the service sends them; docs/api.md describes each."""
+    """Calls that return the service's documents as they are; docs/api.md describes each."""
 
     _service: ServiceClient
 
@@ -22,7 +22,7 @@ class Reading:
         """Every best of a device, column by column.
 
         Args:
-            policy: what the times stand for.
+            policy: the timing policy.
             after: `version` of an earlier answer; only rows that changed since are read.
         """
         return self._ask("/v1/bests:columns", device=device, policy=policy, after=after)
@@ -92,7 +92,7 @@ class Reading:
     def funnel(
         self, m: int, n: int, k: int, *, device: str | None = None, legal: bool = False, **fields: int | str
     ) -> Document:
-        """How all configs of a problem become the one that is served."""
+        """The steps from all configs of a problem to the served one."""
         return self._ask("/v1/funnel", m=m, n=n, k=k, device=device, legal=_flag(legal), **fields)
 
     def explain_neighbours(
@@ -119,7 +119,7 @@ class Reading:
         return self._ask(f"/v1/campaigns/{campaign_id}/problems:columns")
 
     def drift(self, device: str) -> Document:
-        """How a device's bests moved with driver, compiler, kernels and library."""
+        """How driver, compiler, kernels and library moved a device's bests."""
         return self._ask(f"/v1/devices/{device}/drift")
 
     def layouts(self) -> Document:
@@ -131,7 +131,7 @@ class Reading:
         return self._ask(f"/v1/layouts/{kind}", **parameters)
 
     def events(self, last_event_id: str | None = None, **filters: str | int | float) -> Iterator[Document]:
-        """What changes, as it changes: each event has `id`, `event` and `data`; the first is `hello`.
+        """Changes as they happen: each event has `id`, `event` and `data`; the first is `hello`.
 
         Args:
             last_event_id: of the last event of a stream that broke off; `hello` says whether this one resumes it.

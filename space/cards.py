@@ -8,7 +8,7 @@ from typing import Final
 
 from space.arch import ARCHS, Arch
 
-#: What the dtype word of a problem with f16 sums ends in.
+#: Suffix of the dtype word of a problem with f16 sums.
 HALF_SUMS: Final = "_acc16"
 
 

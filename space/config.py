@@ -90,5 +90,5 @@ def assign(family: str, knobs: tuple[Knob, ...], given: Mapping[str, object]) ->
     names = [knob.name for knob in knobs]
     unknown = [name for name in given if name not in names]
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is no knob of {family}: its knobs are {', '.join(names)}")
+        raise ConfigError(f"{unknown[0]!r} is not a knob of {family}: its knobs are {', '.join(names)}")
     return Config(family, tuple((knob.name, knob.check(given.get(knob.name, knob.default))) for knob in knobs))

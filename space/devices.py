@@ -46,7 +46,7 @@ _CAPPED: Final = _identity(r"(?P<card>[^()]+?(?: \(\d{1,3} SMs\))?) \((?P<watts>
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceProfile:
-    """What rules, estimates and answers know about a device. Resolve it once and hand it down.
+    """Everything that rules, estimates and answers know about a device. Resolve it once and hand it down.
 
     A profile equals only itself: `profile_named` returns the same object for the same name.
 
@@ -120,7 +120,7 @@ class DeviceProfile:
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What a driver reports about one GPU; None for what it does not report.
+    """A driver's facts about one GPU; None for those it does not report.
 
     Attributes:
         name: as the driver names it.
@@ -330,13 +330,13 @@ def _with_multiprocessors(card: DeviceProfile, sm_count: int, name: str) -> Devi
 
 
 def _of_facts(name: str, facts: DriverFacts) -> DeviceProfile:
-    """A card that the table does not know, scaled by multiprocessors from the one that stands for its arch."""
+    """The profile of an unknown card: its arch's reference card, scaled by multiprocessors."""
     like = reference_profile(facts.arch)
     if not facts.sm_count:
         raise ProfileError(f"device {name[:100]!r} is unknown, and its driver does not say how many SMs it has: "
                            f"{_nearest_names(name)}")  # fmt: skip
     memory = facts.memory_tbs / like.memory_tbs if facts.memory_tbs else facts.sm_count / like.sm_count
-    # Nothing in a datasheet of another card is a document of this one.
+    # Another card's datasheet says nothing of this one.
     like = replace(like, sources=dict.fromkeys(like.sources, f"estimated: as {like.name}"))
     return _scaled(
         like, facts.sm_count / like.sm_count, f"scaled by multiprocessors from {like.name}", name=name,

@@ -18,7 +18,7 @@ from space.knobs import Knob
 from space.problem import Problem
 from space.rules import Rule
 
-#: Cells of a grid that are filtered at a time.
+#: Grid cells filtered at a time.
 PIECE_ROWS: Final = 1 << 16
 
 

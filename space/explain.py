@@ -1,4 +1,4 @@
-"""Why a config is illegal for a problem, with numbers and the nearest legal change."""
+"""Explains why a config is illegal for a problem, with numbers and the nearest legal change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the rules say about one config of one problem.
+    """The rules' verdict on one config of one problem.
 
     Attributes:
         broken: every legal rule that the config breaks; empty if it is legal.
@@ -110,19 +110,6 @@ def legal_among(
 def is_legal(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> bool:
     """Whether one config is legal for a problem."""
     return bool(legal_mask(family, family.columns(problem, [config], device))[0])
-
-
-def nearest_config(
-    family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MAX_CHANGES
-) -> Config | None:
-    """The config itself if it is legal, else the nearest legal one within `most` changed knobs, or None."""
-    if not family.legal:
-        return config
-    near = Neighbourhood(family, problem, config, device)
-    if all(held[0] for held in near.held):
-        return config
-    change = near.nearest_legal(most)
-    return config.changed(change) if change else None
 
 
 def _broken(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:

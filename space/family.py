@@ -27,7 +27,7 @@ class Family:
     Attributes:
         name: the name in configs, SQL and URLs, and of its folders (see `kernel` and `launcher`).
         targets: archs that its kernel compiles for.
-        fallbacks: further archs that it compiles for, where another family is faster: there it is used if it is named.
+        fallbacks: further archs that it compiles for, where another family is faster: used there only if it is named.
         knobs: knobs in enumeration order; those that let rules filter earliest come first.
         derived: derived values in any order; they may read each other.
         rules: legal and worth rules together.
@@ -39,7 +39,7 @@ class Family:
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
         grounded: whether enough measurements support its estimate. Without them, the estimate ranks the family's own
             candidates but answers for nothing that was not measured.
-        special: whether it takes few problems, and is the first to answer for these where no estimate is grounded.
+        special: whether it takes few problems, and answers for them first where no estimate is grounded.
         structure: knobs that distinguish kernels of different structure; the others only tune one.
         kernel: module of the kernel's source; the default is `workers.kernels.<name>`. Unused if `own` is false.
         launcher: module of the launcher; the default is `workers.cuda.families.<name>`.
@@ -77,7 +77,6 @@ class Family:
 
     @cached_property
     def knob_named(self) -> dict[str, Knob]:
-        """Knobs by name."""
         return {knob.name: knob for knob in self.knobs}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Problem and ProblemKind: what a product is to everything that does not multiply it.
+"""Problem and ProblemKind: a product, as seen by everything that does not multiply it.
 
 A kind owns its fields and key, its operands, its operations and least bytes, and what makes two of its problems
 similar. Command line, URLs, JSON, store columns, recordings and the client derive from it. `space.registry` lists
@@ -40,9 +40,8 @@ class Operand:
 
     Attributes:
         name: `a`, `b`, `c`, `source`, `bias` …
-        role: what a worker does with it: `input` is filled with random data, `output` is poisoned and compared,
-            `source` is an output's content before the product, `bias` a vector that an epilogue adds, `scale` what it
-            multiplies by.
+        role: how a worker uses it: it fills an `input` with random data, and poisons and compares an `output`; `source`
+            is an output's content before the product, `bias` a vector that an epilogue adds, `scale` a factor.
         dtype: a key of `DTYPE_BYTES`.
         rows, columns, batch: extents of the matrix, and how many there are, one behind the other.
         column_major: whether neighbours of a column are neighbours in memory.
@@ -92,7 +91,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def dtype(self) -> str:
-        """The word for the operands' dtypes; `DeviceProfile.tensor_tflops` has a rate for its first part."""
+        """The word for the operands' dtypes; its first part is a key of `DeviceProfile.tensor_tflops`."""
 
     @property
     @abstractmethod
@@ -102,7 +101,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def similar(self) -> tuple[str, ...]:
-        """Words that two problems of a kind share if measurements of one say something about the other."""
+        """A text that two problems of a kind share if measurements of one are relevant to the other."""
 
     @property
     @abstractmethod
@@ -121,7 +120,7 @@ class Problem(ABC):
 
     @abstractmethod
     def fields(self) -> dict[str, int | str]:
-        """What the kind's `fields` name, as a command line, a URL and JSON spell it."""
+        """The values of the kind's `fields`, as a command line, a URL and JSON spell them."""
 
     @abstractmethod
     def resized(self, m: int, n: int, k: int) -> Self:
@@ -166,15 +165,15 @@ class Problem(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One thing that a question about a problem says: an option, a query parameter, a member of JSON, a CSV column.
+    """One field of a problem: an option, a query parameter, a member of JSON, a CSV column.
 
     Attributes:
         name: the same word everywhere.
         type: int or str.
-        default: the value where nothing is said; None where it must be.
+        default: the value of an absent field; None if it is required.
         meaning: one sentence.
-        choices: what a text may be, where that is a short list. Other texts may be legal too: the kind decides.
-        least, most: what a number may be.
+        choices: texts to choose from, where the list is short. Others may be legal too: the kind decides.
+        least, most: bounds of a number.
     """
 
     name: str
@@ -205,7 +204,7 @@ class ProblemKind:
         shape: names of the extents, in the order in which text joins them by `x`.
         from_fields: the problem from fields by name; raises ProblemError.
         from_key: the problem from its key; raises ProblemError.
-        baselines: families of other people's kernels that users have for it.
+        baselines: families of third-party kernels that users have for it.
         runtime: module of its runtime in a GPU process, `workers.cuda.kinds.<name>` unless it says otherwise.
         quick_key: the key from fields that are valid, `kind` among them or not, without making the problem; numbers
             may be text.

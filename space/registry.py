@@ -145,7 +145,7 @@ def _taking(families: list[Family], problem: Problem, arch: str) -> list[Family]
 
 
 def family_for(arch: str, problem: Problem | None = None) -> Family:
-    """Our own family whose estimate answers on `arch` for what was not measured.
+    """Our own family whose estimate answers on `arch` for unmeasured problems.
 
     Args:
         problem: leaves out families that do not take its kind.

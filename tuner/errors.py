@@ -5,6 +5,9 @@
     ├── DeviceError       the device is not on this machine
     ├── NothingCorrect    no candidate is legal, or none is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
+    ├── UnknownMeasurement  the store has no such measurement, or can't read it
+    ├── UnknownStudy      the store has no such study
+    ├── CountFailed       legal configs could not be counted in time
     ├── NothingMeasured   too few measurements to draw conclusions from
     ├── TokenError        an API token is malformed, taken or missing
     ├── CampaignError     a campaign can't be created or changed
@@ -26,6 +29,7 @@
     ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
         ├── AlreadyMeasured   the same candidate would be measured twice in one study
+        ├── UnstorableValue   a value that no database stores, such as text with a NUL
         └── Quarantined       a stored measurement can't be true, or its card is unknown
 
 Each message names the value, the rule and the fix.

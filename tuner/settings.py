@@ -16,7 +16,7 @@ def _home(*parts: str) -> Path:
     return Path.home().joinpath(*parts)
 
 
-#: What a worker has at most from its first SIGTERM to its end, in all. Supervisors kill after 30 s and more.
+#: Most seconds from a worker's first SIGTERM to its end. Supervisors kill after 30 s or more.
 END_SECONDS: Final = 27.0
 
 
@@ -44,7 +44,7 @@ class Settings(BaseModel):
         service_password: of the role that `gemmtune migrate --for` makes.
         table: table or bundle that the plugins of vLLM and SGLang install; none without it.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
-        end_seconds: what a worker has from its first SIGTERM to its end.
+        end_seconds: limit from a worker's first SIGTERM to its end.
     """
 
     db: str = Field(default_factory=lambda: str(_home(".local", "share", "gemmtune", "gemmtune.db")))

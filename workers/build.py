@@ -34,7 +34,7 @@ _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads"
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What compiling one source gave.
+    """The result of compiling one source.
 
     Attributes:
         digest: content address of source, arch, options and NVRTC version.
@@ -55,7 +55,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """Why a source gave no usable cubin: an expected outcome of a candidate."""
+    """The reason why a source gave no usable cubin: an expected outcome of a candidate."""
 
     digest: str
     reason: str
@@ -75,7 +75,7 @@ def compile_source(
     Spills, serialised wgmma and an ignored setmaxnreg are failures: such a kernel does not do what its config says.
 
     Args:
-        fetch: looks for a build that the cache lacks; what it returns is kept in the cache.
+        fetch: looks for a build that the cache lacks, which then keeps the result.
         elsewhere: compiles in place of this process.
 
     Raises:

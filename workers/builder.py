@@ -18,7 +18,7 @@ from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
 from workers.kernels.source import Constants, source_of_family
 
-#: Builds per compiler that are started and not yet taken: enough that no compiler waits for the device.
+#: Builds started and not yet taken, per compiler: enough that no compiler waits for the device.
 AHEAD_PER_COMPILER: Final = 4
 #: Open builds below which further candidates are requested. With more of them open, proposals know too little: on 42
 #: recorded problems the best of 96 candidates is as fast with 16 open as with batches that wait for all results (0.998
@@ -45,7 +45,7 @@ class BuildCache(Protocol):
 
 
 def source_of(problem: Problem, config: Config, arch: str) -> str:
-    """The text that is compiled for a candidate and a target: all devices of an arch share it.
+    """The source to compile for a candidate and a target: all devices of an arch share it.
 
     Raises:
         ProfileError: no known device has this arch.
@@ -97,7 +97,7 @@ class Builder:
             begun.cancel()
 
     def source_of(self, config: Config, constants: Constants) -> str:
-        """The text that is compiled for a candidate with these constants."""
+        """The source to compile for a candidate with these constants."""
         return source_of_family(family_named(config.family)).render(constants)
 
     def arch_of(self, config: Config) -> str:
@@ -124,7 +124,7 @@ class Builder:
         return made
 
     def _elsewhere(self) -> Elsewhere | None:
-        """What compiles the next source: a process, or None for the calling thread."""
+        """The compiler of the next source: a process, or None for the calling thread."""
         return self._compilers.compile if self._threads > MAX_THREADS and next(self._asked) >= FEW else None
 
 

@@ -1,4 +1,4 @@
-"""Measurement: what one candidate did on one device, with everything needed to trust it or to doubt it.
+"""Measurement: one candidate's result on one device, with everything needed to trust it or to doubt it.
 
 Values of these types cross process boundaries as JSON (`to_json`, `from_json`), never as pickle.
 """
@@ -19,7 +19,7 @@ from space.config import Config
 from space.devices import DeviceProfile, DriverFacts, profile_from
 
 T = TypeVar("T")
-#: How the note of a replayed measurement begins to say when a GPU took it.
+#: Begins the note of a replayed measurement, which says when a GPU took it.
 REPLAYED: Final = "replayed:"
 
 Stage = Literal["screen", "final"]
@@ -65,7 +65,7 @@ SCREENING, RECORDED_SCREENING = Policy.BURST, Policy.ROUNDS
 
 
 def replay_part(note: str) -> str:
-    """What a measurement's note says of its replay; empty where a GPU took it for this store."""
+    """The part of a measurement's note about its replay; empty if a GPU took it for this store."""
     return note[note.index(REPLAYED) :] if REPLAYED in note else ""
 
 
@@ -105,7 +105,7 @@ class Verification:
 
 
 class Program(NamedTuple):
-    """What runs. Times of two programs say nothing of each other's code."""
+    """The code that runs. Times of two programs say nothing about each other's code."""
 
     kernel_source_digest: str
     nvrtc: str
@@ -139,7 +139,7 @@ class Provenance:
 
     @property
     def program(self) -> Program:
-        """What ran: kernels, compiler, driver and library."""
+        """The kernels, compiler, driver and library that ran."""
         return Program(self.kernel_source_digest, self.nvrtc, self.driver, self.cublaslt)
 
     @property
@@ -203,7 +203,7 @@ class Measurement:
         )  # fmt: skip
 
     def columns(self) -> dict[str, Any]:
-        """What every table of measurements has of one, as plain values; no median without samples."""
+        """The columns that every table of measurements shares, as plain values; no median without samples."""
         return {
             "stage": self.stage, "policy": self.policy.value, "outcome": self.outcome.value,
             "median_us": self.median_us if self.samples_us else None, "samples_us": list(self.samples_us),
@@ -219,7 +219,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What a worker says of its device.
+    """A worker's facts about its device.
 
     Attributes:
         name: identity of the GPU model (`space.devices.identity_of`); best configs are kept by it.
@@ -248,7 +248,7 @@ class DeviceFacts:
 
     @property
     def profile(self) -> DeviceProfile:
-        """Everything known of the device.
+        """The device's profile.
 
         Raises:
             SpaceError: its arch is unknown, or no card of it is known.

@@ -29,12 +29,12 @@ class Round(Protocol):
 
     @property
     def provenance(self) -> Provenance:
-        """What every measurement of this round depends on."""
+        """The provenance of every measurement of this round."""
         ...
 
     @property
     def baselines(self) -> tuple[Config, ...]:
-        """Candidates of other people's libraries that can be screened, the first choice of each library first."""
+        """Candidates of third-party libraries that can be screened, the first choice of each library first."""
         ...
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
@@ -76,12 +76,12 @@ class Worker(Protocol):
     def measurable(self, problem: Problem) -> frozenset[str] | None:
         """Keys of the configs that this worker can measure; None for any legal one.
 
-        A recorded device can only replay what was recorded; empty means it knows nothing of the problem.
+        A recorded device can only replay what was recorded; empty means that it does not have the problem.
         """
         ...
 
     def program(self, problem: Problem) -> Program:
-        """What would run: the kernels of the families that compete for the problem, and the versions installed.
+        """The program that would run: the kernels of the competing families, and the installed versions.
 
         Raises:
             WorkerError: the device knows nothing of the problem.

@@ -81,7 +81,6 @@ class RecordedRound:
 
     @property
     def provenance(self) -> Provenance:
-        """The recording's own."""
         return self._recording.measurements[0][1]
 
     @property
@@ -211,7 +210,6 @@ class RecordedWorker:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was recorded."""
         return [self._recording(path).problem for path in self._files]
 
     def recording_of(self, problem: Problem) -> Recording | None:
@@ -231,7 +229,7 @@ class RecordedWorker:
         )
 
     def program(self, problem: Problem) -> Program:
-        """What ran when `problem` was recorded.
+        """The program that ran when `problem` was recorded.
 
         Raises:
             RecordingError: it was not, or its recording can't be read.

@@ -174,7 +174,7 @@ def read_recording(path: Path) -> Recording:
     """Reads one recording.
 
     Raises:
-        RecordingError: not Parquet, truncated, of another schema, or with a row that is no measurement.
+        RecordingError: not Parquet, truncated, of another schema, or with an invalid row.
     """
     try:
         data = path.read_bytes()
@@ -197,7 +197,7 @@ def read_recording(path: Path) -> Recording:
         measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
     except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise RecordingError(
-            f"{path} holds a row that is no measurement ({_first_line(error)}): fetch it again"
+            f"{path} holds a row that is not a measurement ({_first_line(error)}): fetch it again"
         ) from error
     moments = tuple(row.get("taken_at") for row in rows)
     return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest(), moments)

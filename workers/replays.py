@@ -1,4 +1,4 @@
-"""What a replayed time says of itself: when a GPU measured it, and by which kernels."""
+"""Where a replayed time comes from: when a GPU measured it, and with which kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def source_here(problem: Problem, arch: str) -> str:
 
 
 def replay_sentence(config: Config, by: Provenance, moment: datetime | None, here: str) -> str:
-    """When the GPU measured a recorded time, and by which kernel source.
+    """A sentence on when the GPU measured a recorded time, and with which kernel source.
 
     Args:
         moment: UTC; None where the recording does not say.

@@ -18,7 +18,7 @@ _STDERR_TAIL_BYTES = 600
 
 
 class Died(Exception):
-    """The process is gone: it hung past its deadline, or ended by itself.
+    """The process is gone: it hung past its deadline, or exited.
 
     Attributes:
         hung: whether it was killed for its silence.
@@ -91,7 +91,7 @@ class Supervisor:
             Died: there was none in time, or the process ended. It is gone now.
         """
         if self._process is None:
-            raise Died(f"no {self._called} is there to answer", hung=False)
+            raise Died(f"the {self._called} is not running", hung=False)
         try:
             return receive(self._from_child, seconds)
         except Silence:

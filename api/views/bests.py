@@ -25,7 +25,7 @@ router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
 
 
 class BestColumnsQuery(Strict):
-    """A device, and what its times are to stand for."""
+    """A device and a timing policy."""
 
     device: DeviceName
     policy: Policy | Absent = None
@@ -99,7 +99,7 @@ class BestTableOut(TimesOut):
     nvrtc: Coded[str]
     kernels: Coded[str]
     cublaslt: Coded[str]
-    stale: list[bool | None] = Field(description="its kernel has changed since; null until that is found out")
+    stale: list[bool | None] = Field(description="whether its kernel has changed since; null until known")
 
 
 class CeilingsOut(BaseModel):
@@ -138,7 +138,7 @@ class ProgramChangeOut(FromAttributes):
 
 @fields_of(Drift, programs=list[ProgramOut], changes=list[ProgramChangeOut])
 class DriftOut(FromAttributes):
-    """The programs of a device's bests, oldest first, and the changes between them."""
+    """The programs that measured a device's bests, oldest first, and the changes between them."""
 
 
 @router.get(
@@ -146,7 +146,7 @@ class DriftOut(FromAttributes):
     responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def get_drift(request: Request, device: DevicePath, views: ViewsDependency) -> Response:
-    """How a device's bests moved with driver, compiler, kernels and library."""
+    """How driver, compiler, kernels and library moved a device's bests."""
 
     def found() -> Drift:
         found = drift(views.store, device)

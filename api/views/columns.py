@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Coded(BaseModel, Generic[Value]):
-    """A column of few distinct values: that of a row is `values[at[row]]`."""
+    """A column of few distinct values: a row's value is `values[at[row]]`."""
 
     values: list[Value]
     at: list[int]

@@ -25,7 +25,7 @@ from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Outcome
 from tuner.views import campaigns, failures, fleet, rounds
 from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect
-from tuner.views.fleet import Census, DeviceFacts, WorkerFacts
+from tuner.views.fleet import DeviceFacts, FleetFacts, WorkerFacts
 from tuner.views.rounds import ProgressFacts, RoundFacts, RoundFilter, RoundStatus
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -37,7 +37,7 @@ class RoundsQuery(PageQuery):
     worker: Number | Absent = None
     campaign: Number | Absent = None
     status: RoundStatus | Absent = None
-    since: Annotated[Moment | Absent, Field(description="only rounds that ended then or later, or run")] = None
+    since: Annotated[Moment | Absent, Field(description="only rounds that still run or ended since then")] = None
 
 
 @fields_of(ProgressFacts)
@@ -64,8 +64,8 @@ class FleetDeviceOut(FromAttributes):
     """The workers of one device model, and the problems that wait for it."""
 
 
-@fields_of(Census, devices=list[FleetDeviceOut], items=list[WorkerFactsOut])
-class CensusOut(RecordOut):
+@fields_of(FleetFacts, devices=list[FleetDeviceOut], items=list[WorkerFactsOut])
+class FleetOut(RecordOut):
     """The fleet at one moment."""
 
 
@@ -86,7 +86,7 @@ class ExampleOut(FromAttributes):
 
 @fields_of(FailureGroup, example=ExampleOut | None)
 class FailureGroupOut(FromAttributes):
-    """Failures of one outcome and family that said the same, numbers aside."""
+    """Failures of one outcome and family with the same message, numbers aside."""
 
 
 @fields_of(Suspect)
@@ -151,9 +151,9 @@ def list_rounds(
 
 
 @router.get("/v1/fleet", operation_id="getFleet", responses=responses())
-async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> CensusOut:
-    """Workers with their rounds and last clocks, and the work that waits; those that are gone for an hour longer."""
-    return await views.run(lambda: CensusOut.of(fleet.census(views.store, workers, views.progress)))
+async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> FleetOut:
+    """Workers with their rounds and last clocks, and the waiting work. A worker that is gone stays for an hour."""
+    return await views.run(lambda: FleetOut.of(fleet.fleet_facts(views.store, workers, views.progress)))
 
 
 @router.get(

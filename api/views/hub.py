@@ -24,7 +24,7 @@ _POLL_SECONDS: Final = 0.12
 #: A look takes at most this share of the time, unless the next one would come later than `_LATEST_SECONDS`.
 _MOST_SHARE: Final = 0.02
 _LATEST_SECONDS: Final = 0.25
-#: Looks go on for this long after the last listener has left, so that one who comes back resumes.
+#: Looks go on for this long after the last listener has left, so that it can come back and resume.
 _LINGER_SECONDS: Final = 60.0
 #: Events that are kept for listeners who come back.
 MOST_KEPT: Final = 10_000
@@ -55,7 +55,7 @@ class EventHub:
         self._polls = ConcurrencyLimit(1)
 
     async def listen(self, last_event_id: str | None) -> tuple[Listener, bool]:
-        """A listener, and whether it resumes: it then gets every event after the one with this id."""
+        """A listener, and whether it resumes; if so, it gets every event after the one with this id."""
         wake = asyncio.Event()
         self._listeners.add(wake)
         if self._task is None or self._task.done():
@@ -111,13 +111,13 @@ class EventHub:
 
 
 class Listener:
-    """One who listens, at a place in the sequence of events."""
+    """A listener at one place in the sequence of events."""
 
     def __init__(self, hub: EventHub, wake: asyncio.Event, after: int) -> None:
         self._hub, self._wake, self._after = hub, wake, after
 
     async def next(self, seconds: float) -> list[Told]:
-        """The events that came meanwhile; waits for one for at most so long, and no longer than the service runs."""
+        """The new events. Waits for one, up to a limit, and no longer than the service runs."""
         found, self._after = self._hub.after(self._after)
         if not found:
             self._wake.clear()

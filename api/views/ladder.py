@@ -32,7 +32,7 @@ MOST_WEIGHTS = 1_000
 class LadderQuery(ProblemQuery):
     """A weight, as the problem at any M, and the values of M."""
 
-    m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder has its own")] = 1
+    m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder uses its own values")] = 1
     device: DeviceName | Absent = None
     ms: (
         Annotated[
@@ -43,7 +43,7 @@ class LadderQuery(ProblemQuery):
     ) = None
 
     def given(self) -> dict[str, Any]:
-        """The fields that were said, with an M."""
+        """The given fields, with an M."""
         return super().given() | {"m": self.m}
 
 

@@ -196,7 +196,7 @@ def _endpoint(kind: str, query_type: type[Format], make: Callable[[Any], Drawn])
 
 
 def fields_set(query: Format) -> list[tuple[str, object]]:
-    """What a question says, defaults included, without what is absent."""
+    """A question's fields, defaults included, without absent ones."""
     return [(name, value) for name, value in query if value is not None]
 
 

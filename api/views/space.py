@@ -98,7 +98,7 @@ class StepOut(FromAttributes):
 
 @fields_of(Funnel, problem=ProblemOut, steps=list[StepOut])
 class FunnelOut(FromAttributes):
-    """From all configs to the one that is served."""
+    """The steps from all configs to the served one."""
 
 
 @router.get("/v1/rules", operation_id="listRules", response_model=RulesOut, responses={**responses(), **NOT_MODIFIED})
@@ -137,7 +137,7 @@ async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], vie
 
 @router.get("/v1/funnel", operation_id="getFunnel", response_model=FunnelOut, responses=responses())
 async def get_funnel(request: Request, query: Annotated[FunnelQuery, Query()], views: ViewsDependency) -> Funnel:
-    """How the configs of a problem become one: in all, legal, worth trying, measured, in the finals, served."""
+    """The steps from all configs of a problem to one: legal, worth trying, measured, in the finals, served."""
     device = profile_named(_device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, None)

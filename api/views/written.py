@@ -1,4 +1,4 @@
-"""JSON texts of float columns: digits take longer to write than anything else in a document."""
+"""JSON texts of float columns: writing digits takes most of a document's time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 class WrittenColumns:
-    """Keeps each column's text; of a column in which some neighbouring rows changed, only these are written again."""
+    """Keeps each column's text, and rewrites only the rows that changed."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[Floats, list[tuple[int, bytes]]]] = {}

@@ -44,9 +44,7 @@ class Replay:
     def group(self) -> Group:
         """The correct candidates, to learn from."""
         correct = np.flatnonzero(np.isfinite(self.time_us))
-        return Group(
-            self.problem, self.device, tuple(self.configs[row] for row in correct), self.time_us[correct], "recording"
-        )
+        return Group(self.problem, self.device, tuple(self.configs[row] for row in correct), self.time_us[correct])
 
     def shares(self, order: Sequence[int], most: int) -> Floats:
         """Share of the exhaustive best after 1 … `most` measurements; the last value repeats."""

@@ -1,4 +1,4 @@
-"""Captures: says when this process begins and ends to capture a CUDA graph.
+"""Captures: tells when this process begins and ends capturing a CUDA graph.
 
 `torch.cuda.graph`, `make_graphed_callables`, and the graphs of `torch.compile` and of engines all call
 `CUDAGraph.capture_begin` and `capture_end`; both are wrapped once, when the first table is installed.
@@ -13,7 +13,7 @@ import torch
 
 
 class Follower(Protocol):
-    """What is told of captures."""
+    """A listener to captures."""
 
     def begins(self, graph: int) -> None:
         """A capture begins; it may still load and allocate. Must not raise."""
@@ -27,9 +27,9 @@ class _Following:
 
 
 _FOLLOWING: Final = _Following()
-#: Who was told that a graph's capture begins.
+#: The follower that was told of a graph's capture.
 _BEGUN: Final[dict[int, Follower]] = {}
-#: Says that a class was wrapped.
+#: Marks a wrapped class.
 _MARK: Final = "_gemmtune_follows"
 
 
@@ -45,7 +45,7 @@ def follow(follower: Follower | None, graphs: Any = torch.cuda.CUDAGraph) -> Non
 
 
 def followed() -> Follower | None:
-    """Who is told of captures."""
+    """The follower of captures."""
     return _FOLLOWING.current
 
 

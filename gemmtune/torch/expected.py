@@ -1,4 +1,4 @@
-"""Expected results: random operands of a problem, C in f64, and how far each element of a right C may be from it."""
+"""Expected results: random operands of a problem, C in f64, and how far each element of a correct C may be from it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Expected:
         for item, rows, columns in self._blocks():
             expected, bound = self._block(item, rows, columns)
             least, most = self._format.least, self._format.most
-            # Beyond the range a right C is at its end, or infinite.
+            # Beyond the range, a correct C is at its end, or infinite.
             made, expected = c[item, rows, columns].double().clamp(least, most), expected.clamp(least, most)
             bad = ~((made - expected).abs() <= bound)
             count = int(bad.sum())

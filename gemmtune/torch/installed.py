@@ -44,7 +44,7 @@ Kernel = kernels.Kernel
 
 
 class Product(NamedTuple):
-    """What a kernel is loaded for: a problem, on operands that lie like these.
+    """The key of a loaded kernel: a problem, and how its operands lie.
 
     Attributes:
         shape, dtype: of C.
@@ -68,7 +68,7 @@ class _Thread(threading.local):
 
 @dataclass
 class Installed:
-    """An installed table; `remove` takes it out again.
+    """An installed table; `remove` uninstalls it.
 
     Attributes:
         source: where configs come from.
@@ -129,11 +129,11 @@ class Installed:
                 self._thread.mode = Capturing(self._overridden)
                 self._thread.mode.__enter__()
             self._thread.graphs.add(graph)
-        except Exception as error:  # whatever is wrong, the program's own graph has to be captured
+        except Exception as error:  # whatever fails, the program must still capture its graph
             log.error("this graph is captured with torch's own kernels: %s", error)
 
     def ended(self, graph: int) -> None:
-        """Looks no calls up after a thread's last capture, and loads what captures have met and did not have."""
+        """Stops looking up calls after a thread's last capture, and loads the kernels that captures lacked."""
         try:
             if graph not in self._thread.graphs:
                 return
@@ -226,7 +226,7 @@ class Installed:
         apart = tuple(strides_of(parts.a, parts.b).items())
         product = Product(problem, parts.a.get_device(), shape, dtype, apart)
         if capturing and product not in self._loaded:
-            # Nothing can be loaded now: the next capture has it.
+            # Nothing can be loaded now: the next capture will have it.
             self._wanted[product] = None
             return None
         return self._remember(kind, self._prepared(product))
@@ -248,7 +248,7 @@ class Installed:
         return found
 
 
-#: What a launch of ours costs the host more than torch's own.
+#: Host time that a launch of ours costs beyond torch's own.
 EAGER_US: Final = 15.0
 _UNKNOWN: Final[Any] = object()
 _installed: Installed | None = None
@@ -268,10 +268,10 @@ def install(
     Args:
         table: a table of `gemmtune export --format json`, or a folder of `--format bundle`.
         min_gain: entries whose interval against the library's first choice begins lower are left to torch.
-        eager: run them outside of captures too, where every call of `mm`, `addmm`, `bmm` and `_scaled_mm` then makes a
-            detour through Python: for large products, as in prefill. Compiled functions that are not captured count as
+        eager: run them outside of captures too, at the cost of a detour through Python for every call of `mm`, `addmm`,
+            `bmm` and `_scaled_mm`: for large products, as in prefill. Compiled functions that are not captured count as
             eager.
-        eager_us: products that save less time than this run on our kernels in captured graphs alone; elsewhere a launch
+        eager_us: products that save less time than this use our kernels in captured graphs only; elsewhere a launch
             from Python costs the host more than they save.
         key: dispatch key whose kernels are overridden.
 
@@ -290,7 +290,7 @@ def install(
         matrices, batches = _shapes_of(source, False), _shapes_of(source, True)
         made._overridden = Overridden(key, _overloads(source), matrices, batches, made.computed)
         if not (eager or MODES):
-            log.warning("torch %s compiles nothing inside of modes: every product makes a detour through Python, also "
+            log.warning("torch %s does not compile inside modes: every product takes a detour through Python, even "
                         "outside of captures", torch.__version__)  # fmt: skip
         if eager or not MODES:
             made._library = register(made._overridden)
@@ -337,7 +337,7 @@ def _saved_us(best: Best) -> float:
 
 
 def _takes_scales(best: Best) -> bool:
-    """Whether a best reads scales on the device: with alpha, which ours take from the host, only the library's do."""
+    """Whether a best reads scales on the device. For alpha only the library's do: ours take it from the host."""
     problem = best.problem
     if isinstance(problem, Gemm) and problem.scales:
         return True

@@ -39,7 +39,7 @@ _ARGUMENTS: Final = (
 _SCALES: Final = "Tensor? scale_a=None, Tensor? scale_b=None"
 _ACTIVATIONS: Final = ("none", *ACTIVATIONS)
 _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
-#: Why torch computes f32 products by default.
+#: The reason why torch computes f32 products by default.
 _EXACT: Final = "kernels multiply f32 as tf32, which torch.set_float32_matmul_precision('high') allows"
 _PLAIN: Final = (Tensor, Parameter)
 

@@ -132,7 +132,7 @@ def scaling_of(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | N
 
 
 def strides_of(a: Tensor, b: Tensor) -> dict[str, Strides]:
-    """How the operands `a` and `b` of a problem lie whose rows or columns are apart; empty where both are dense."""
+    """Strides of a problem's operands `a` and `b` if their rows or columns lie apart; empty if both are dense."""
     lies = {"a": _lies("a", _flattened(a, b))[1], "b": _lies("b", b)[1]}
     return {name: strides for name, strides in lies.items() if strides is not None}
 

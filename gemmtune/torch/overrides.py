@@ -1,4 +1,4 @@
-"""Overrides: what our kernels may compute in place of torch's products, and what passes it on to torch's own.
+"""Overrides: which of torch's products our kernels may compute, and how all others reach torch's own.
 
 A call through Python costs the host microseconds, whoever computes it, so there are two ways in: a mode of one thread,
 for the time of a capture, and Python kernels in torch's dispatcher, for all calls.
@@ -39,13 +39,13 @@ MODES: Final = hasattr(TorchDispatchMode, "ignore_compile_internals") and hasatt
 
 #: Shapes of B by those of A.
 Shapes = Mapping[tuple[int, ...], frozenset[tuple[int, ...]]]
-#: The product of a call of an overload; None if torch has to compute it.
+#: The product for a call of an overload; None if torch has to compute it.
 Computed = Callable[[str, tuple[Any, ...], dict[str, Any]], Tensor | None]
 
 
 @dataclass(frozen=True)
 class Overridden:
-    """What is overridden.
+    """The overridden operators.
 
     Attributes:
         key: dispatch key of the kernels that our kernels replace.
@@ -94,7 +94,7 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _all_plain(values: Iterable[object], key: str) -> bool:
-    """Whether all tensors are torch's own, strided, on devices of a key: what its kernels would be given."""
+    """Whether all tensors are torch's own, strided, on devices of a key, as the key's kernels expect."""
     return all(
         type(each) in _PLAIN and each.device.type == key.lower() and each.layout is torch.strided and not each.is_nested
         for value in values for each in (value if isinstance(value, list | tuple) else (value,))
@@ -110,7 +110,7 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
     """
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # That a registered kernel is overridden is what was asked for.
+        # torch warns of the override, which is intended.
         warnings.simplefilter("ignore")
         for overload in sorted(overridden.overloads):
             try:
@@ -126,7 +126,7 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
 def _override(
     overload: str, original: Callable[..., Tensor], shapes: Shapes, computed: Computed
 ) -> Callable[..., Tensor]:
-    """The Python kernel of an overload: most calls are passed on, and the time that this takes counts."""
+    """The Python kernel of an overload. It passes most calls on, so its own time counts."""
 
     def product(keyset: Any, a: Tensor, b: Tensor) -> Tensor:  # noqa: ANN401
         if a.shape in shapes and b.shape in shapes[a.shape]:

@@ -1,4 +1,4 @@
-"""Proofs: a config that nobody measured for a problem computes it on random data, twice, before a user's call runs it.
+"""Proofs: a config without a measurement for a problem computes it twice on random data before a user's call runs it.
 
 Every element is compared with an f64 product of torch's, within the bound by which tuning verifies candidates. A kernel
 that hangs or leaves its memory can still harm the process: only tuning runs candidates in a process of their own.
@@ -49,7 +49,7 @@ class Kernel(Protocol):
 
 #: Verifies while torch computes.
 BACKGROUND: Final = ThreadPoolExecutor(1, "gemmtune-verify")
-#: Bytes in C before a launch: NaN in every float format, then another value, so that what is not written shows.
+#: Bytes in C before a launch: NaN in every float format, then another value, so that unwritten elements show.
 _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
 _GUARD_BYTES: Final = 4096
@@ -61,12 +61,12 @@ _LOCK: Final = threading.Lock()
 
 
 def known(kernel: Kernel, problem: Gemm) -> str | None:
-    """What `disproof` has said before; None if it was not asked."""
+    """The earlier result of `disproof`; None without one."""
     return _FOUND.get(_name(kernel, problem))
 
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
-    """Why a kernel must not be launched on a problem; empty if its results are right. Remembered for the process."""
+    """Why a kernel must not run on a problem; empty if its results are right. Remembered for the process."""
     with _LOCK:
         said = known(kernel, problem)
         if said is None:
@@ -88,7 +88,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
                 wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device), kernel.strides)
                 stream.synchronize()
             finally:
-                # What a wrong kernel leaves in its counters must not reach other calls.
+                # Counts that a wrong kernel leaves must not reach other calls.
                 streams.queue(kernel.device, stream.cuda_stream).forget()
     except (torch.OutOfMemoryError, CudaError) as error:
         return f"{kernel.config.key} can't be verified here: {error}"
@@ -98,7 +98,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
 def difference(
     launch: Launch, problem: Gemm, device: torch.device, strides: Mapping[str, Strides] = MappingProxyType({})
 ) -> str:
-    """How C of two launches on random data differs from the expected one; empty if it does not.
+    """The difference between C of two launches on random data and the expected one; empty if there is none.
 
     Args:
         strides: of operands whose lines are apart.

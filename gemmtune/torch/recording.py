@@ -20,14 +20,14 @@ _OUT_DTYPE, _FAST = 6, 7
 
 
 class Recording:
-    """What was recorded so far."""
+    """The products recorded so far."""
 
     def __init__(self) -> None:
         self._tally = Tally()
 
     @property
     def shapes(self) -> Shapes:
-        """Problems with counts, and what gemmtune doesn't tune."""
+        """Problems with counts, and the products that gemmtune does not tune."""
         return self._tally.shapes()
 
     def note(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -23,11 +23,11 @@ from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
 from tuner.tables.tables import TableBests, bests_in, read_document
 
-#: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
+#: Sources of configs to launch by default. A `default` config is legal, but of unknown speed.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")
-#: When configs that were not measured for exactly the problem are verified on this device.
+#: When to verify, on this device, configs that were not measured for exactly the problem.
 VERIFY: Final = ("first_call", "background")
 
 
@@ -123,7 +123,7 @@ def configure(
         trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and
             `predicted`.
         token: the service's token.
-        verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
+        verify: when to verify a config that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.
         neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
     """

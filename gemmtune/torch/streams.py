@@ -113,7 +113,6 @@ def queue(device: int, handle: int) -> Queue:
 
 
 def reserve(device: int) -> Reserve:
-    """The reserve of a device."""
     return _RESERVES.setdefault(device, Reserve(device))
 
 

@@ -13,7 +13,7 @@ from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
 from space.knobs import Knob, KnobValue
 from space.problem import DTYPE_BYTES, Problem
-from space.rules import Rule
+from space.rules import MakeWorth, Rule
 
 #: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
 SEMAPHORE_BYTES: Final = 16
@@ -59,7 +59,7 @@ def extent_n(c: Columns) -> IntColumn:
 
 
 def rows_anywhere(problem: Gemm) -> bool:
-    """Whether rows of a 16-bit C start at addresses that a thread's widest store cannot write."""
+    """Whether rows of a 16-bit C may start at addresses that are misaligned for a thread's widest store."""
     size = output_bytes(problem)
     return size == 2 and problem.n * size % VECTOR_BYTES != 0
 
@@ -118,22 +118,28 @@ def slices_rule(kernel: str) -> Rule:
     )  # fmt: skip
 
 
-def raster_group_distinct(c: Columns, along_m: int, knobs: Sequence[Knob]) -> BoolColumn:
-    """Where a raster group orders tiles as no narrower one does: all that are as wide as the grid are alike.
+def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> Rule:
+    """The worth rule that leaves one raster group of all that are as wide as the grid: they give one order of tiles.
 
     Args:
         along_m: code of the raster along M.
         knobs: of the family; `raster_group` is among them.
     """
-    across = np.where(c["raster"] == along_m, c["tiles_m"], c["tiles_n"])
     groups = np.array(next(knob for knob in knobs if knob.name == "raster_group").domain)
-    smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
-    column: BoolColumn = c["raster_group"] <= smallest_covering
-    return column
+
+    def holds(c: Columns) -> BoolColumn:
+        across = np.where(c["raster"] == along_m, c["tiles_m"], c["tiles_n"])
+        smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
+        column: BoolColumn = c["raster_group"] <= smallest_covering
+        return column
+
+    return worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
+                 "a wider group gives the same order", ("raster", "raster_group", "tiles_m", "tiles_n"),
+                 holds)  # fmt: skip
 
 
 def is_short(problem: Problem) -> bool:
-    """Whether half a microsecond is a measurable share of the time of a product."""
+    """Whether half a microsecond is a measurable share of a product's time."""
     return problem.min_bytes <= SHORT_BYTES and problem.flops <= SHORT_FLOPS
 
 

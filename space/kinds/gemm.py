@@ -76,8 +76,8 @@ class Gemm(Problem):
         epilogue: what is fused behind the product: `none`, or parts joined by `+`:
             act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
             or f32 where C is 8-bit or s32; gelu is x·Φ(x), which its form with tanh approximates well enough.
-            Of a single product of 8-bit floats also act(scale_a · scale_b · A·B + bias[N]) with f32 scales on the
-            device: `scaled` has one for A and one for B, `scaled_rowwise` has scale_a[M] and scale_b[N].
+            A single product of 8-bit floats may instead have act(scale_a · scale_b · A·B + bias[N]) with f32 scales on
+            the device: `scaled` has one for A and one for B, `scaled_rowwise` has scale_a[M] and scale_b[N].
 
     Raises:
         ProblemError: a field is outside its domain.
@@ -220,7 +220,7 @@ class Gemm(Problem):
         return (a + b + c) * self.batch
 
     def fields(self) -> dict[str, int | str]:
-        """What `GEMM.fields` names, as a command line, a URL and JSON spell it."""
+        """The values of `GEMM.fields`, as a command line, a URL and JSON spell them."""
         return {
             "m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype, "layout": self.layout, "batch": self.batch,
             "epilogue": self.epilogue,

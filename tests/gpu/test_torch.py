@@ -19,7 +19,7 @@ from gemmtune.torch import Refused, configure, gemm, kernels, private, proofs  #
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
-from space.explain import is_legal, nearest_config  # noqa: E402
+from space.explain import explain, is_legal  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 
@@ -40,7 +40,7 @@ class Given:
         family = family_named(self.family)
         config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
         if config is not None and not is_legal(family, problem, config):
-            config = nearest_config(family, problem, config)
+            config = explain(family, problem, config).nearest
         return Found(config, "planted")
 
 

@@ -22,7 +22,7 @@ class ToyArguments(GemmArguments):
 
 
 def arguments_of(p: Gemm, copy: Copy) -> ToyArguments:
-    """What a launch over one copy passes."""
+    """The arguments of a launch over one copy."""
     return ToyArguments(
         copy.c, copy.source or None, copy.bias or None, None, None, EVICT_NORMAL, EVICT_NORMAL, p.n, p.m * p.n,
         p.m, p.n, copy.alpha, copy.beta, copy.a, copy.b, p.k,

@@ -74,12 +74,12 @@ class Answer:
 
 
 class Bests(Protocol):
-    """Source of measured answers: the store, or a service's copy of it in memory."""
+    """A source of measured answers: the store, or a service's copy of it in memory."""
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one."""
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterable[Best]:
+    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
         """Bests whose problems differ from `problem` in their extents alone, nearest first."""
 
 
@@ -91,10 +91,10 @@ def answer(
 
     Args:
         device: the card's name, or a common name for it (`space.devices.profile_named` lists them).
-        policy: what its time is to stand for; by default the policy that decides what is served. Where nothing was
-            measured under it, the answer is what was measured, and says so.
+        policy: the timing policy; by default the one that decides what is served. Without a measurement under it, the
+            answer has another policy's, and says so.
         model: learned model of the device; without one the analytic model predicts.
-        recordings: bests of recordings, which answer where `bests` has nothing of the problem.
+        recordings: bests of recordings, which answer if `bests` lacks the problem.
 
     Raises:
         ProfileError: the device is unknown.
@@ -187,7 +187,7 @@ def _still_legal(best: Best, profile: DeviceProfile) -> bool:
 
 
 def _under_another(found: Answer, policy: Policy) -> Answer:
-    """An answer whose time stands for another policy than was asked for."""
+    """An answer under another policy than the one asked for."""
     return replace(found, why=f"nothing was measured under {policy.value}; {found.why}")
 
 
@@ -294,7 +294,7 @@ class _Question:
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
 
     def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:
-        """The part of an interval that the device can reach: no kernel is faster than the roofline."""
+        """The part of an interval above the roofline bound, which no kernel beats."""
         bound_us = self._bound_us
         return (max(interval_us[0], bound_us), max(interval_us[1], bound_us)) if interval_us else None
 

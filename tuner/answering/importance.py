@@ -1,8 +1,7 @@
 """Why a config won: which knobs decided it, what each single change of the winner costs, and what came second.
 
-All of it is read off one study's measurements in the store. A change that was not measured is expected to take what
-the learned model says, or the family's estimate where there is no model, corrected by how far that was off at the
-measured candidates (`tuner.prediction.correction`).
+Everything comes from one study's measurements in the store. An unmeasured change has the learned model's time, or the
+family's estimate without a model, corrected by the errors at the measured candidates (`tuner.prediction.correction`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from workers.measurement import Outcome, Policy, replay_part
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1
-#: With fewer correct candidates nothing can be said of knobs.
+#: Fewest correct candidates for a statement about knobs.
 LEAST: Final = 20
 #: Structures that are listed after the winner's.
 RUNNERS_UP: Final = 5
@@ -127,7 +126,7 @@ class Why:
 
 
 def why(store: Store, problem: Problem, device: str, model: LearnedModel | None = None) -> Why:
-    """What the store says of the served config of `problem` on `device`, and of those that it beat.
+    """The store's evidence for the served config of `problem` on `device`, and for those that it beat.
 
     It speaks of the study of the served config, or of the largest one if that one screened too few candidates.
 
@@ -170,7 +169,7 @@ class _Run:
 
 
 def _run(store: Store, problem: Problem, device: str, best: Best | None) -> _Run | None:
-    """The run that says most of a best; only its measurements are read, however many studies there are."""
+    """The run that tells most about a best. Reads its measurements only, however many studies there are."""
     chosen = None
     for study, policy, most in _ranked(store, problem, device, best):
         if chosen is not None and most < LEAST:

@@ -1,8 +1,8 @@
 """Ladders: the problems of one weight for every M, and where their times have cliffs.
 
 Correct times of one weight obey two bounds, whatever the kernels. The kernel of a larger M also computes a smaller one,
-by padding: t(M) ≤ t(M'). And repeating a smaller M computes a larger one: t(M') ≤ ⌈M'/M⌉ · t(M). Where a table breaks
-a bound, the search has missed something, and the bound names what to measure again.
+by padding: t(M) ≤ t(M'). And repeating a smaller M computes a larger one: t(M') ≤ ⌈M'/M⌉ · t(M). A broken bound shows
+that the search has missed something, and names what to measure again.
 """
 
 from __future__ import annotations

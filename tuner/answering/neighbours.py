@@ -18,7 +18,7 @@ from tuner.evidence.records import Best
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
 
-#: How far the asked shape may lie from a measured one, as the sum of |log2| over M, N and K.
+#: Largest distance of the asked shape from a measured one: the sum of |log2| over M, N and K.
 REACH: Final = 1.0
 #: Neighbours whose configs are compared.
 MOST: Final = 3

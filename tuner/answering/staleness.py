@@ -23,7 +23,7 @@ _KEPT: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a measurement says of its kernel.
+    """A measurement's facts about its kernel.
 
     Attributes:
         nvrtc: version that compiled it.
@@ -56,7 +56,7 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
 
 
 def change(built: Built, nvrtc: str | None = None) -> str:
-    """`staleness` of what a measurement says of its kernel: the whole text is compared, constants included."""
+    """`staleness` of a measurement's kernel: compares the whole text, constants included."""
     if nvrtc in (None, built.nvrtc) and unchanged(built.device, built.device_kind, built.config.family, built.kernels):
         return ""
     family, profile = family_named(built.config.family), find_profile(built.device)
@@ -73,7 +73,7 @@ def change(built: Built, nvrtc: str | None = None) -> str:
 
 
 def unchanged(device: str, device_kind: str, family: str, kernels: str) -> bool:
-    """Whether no text needs to be compared: the sources are today's, or nothing is compared here.
+    """Whether there is nothing to compare: the sources are today's, or the kernel is not ours or a replay's.
 
     It depends on few values, so one look decides for many measurements.
 
@@ -95,7 +95,7 @@ def _elsewhere(device_kind: str, family: Family) -> bool:
 
 @cache
 def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
-    """Which families competed, by the digest of their sources today; a problem or a user may leave some out."""
+    """Sets of competing families by the digest of their sources today; a problem or a user may leave some out."""
     competing = chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
     return {sources_digest(some): frozenset(family.name for family in some) for some in competing}
 

@@ -1,1 +1,1 @@
-"""The command line, one module per command. `tuner.exits` lists the exit codes, the same for every command."""
+"""The command line, one module per command. All share the exit codes in `tuner.exits`."""

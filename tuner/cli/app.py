@@ -15,7 +15,7 @@ from tuner import errors, exits
 from tuner.cli.commands import Command, lazy_group
 from workers.errors import WorkerError
 
-#: The first row that has an error's class decides: an unknown campaign is also a campaign error.
+#: The first row with an error's class decides: an unknown campaign is also a campaign error.
 _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
     (exits.EXIT_NOTHING,
      (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign)),
@@ -27,9 +27,9 @@ _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
 )  # fmt: skip
 
 
-#: A command line that Typer refuses; Typer exports no other class of its own Click.
+#: Typer's error for a wrong command line; it exports no other class of its own Click.
 _UsageError: Final = typer.BadParameter.__mro__[1]
-#: Commands that go on where an earlier run of theirs stopped.
+#: Commands that resume where an earlier run stopped.
 _RESUMABLE: Final = (("tune",), ("record",), ("campaign", "run"))
 
 
@@ -86,7 +86,7 @@ def run(app: typer.Typer) -> None:
 
 
 def _refuse(error: Any) -> NoReturn:  # noqa: ANN401  (a `_UsageError`)
-    """Ends the command: its command line is wrong, or asks for nothing, which shows the help text."""
+    """Ends the command: its command line is wrong, or empty, which shows the help text."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:

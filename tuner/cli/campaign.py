@@ -55,7 +55,7 @@ Ladder = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the campaign. \\[default: the files or the ladders]")]
 Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
-Turns = Annotated[int, typer.Option("--turns", "--rounds", help="Turns that each problem's finalists take, at least.")]
+Turns = Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns for each problem's finalists.")]
 Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
 GpuSeconds = Annotated[float | None, typer.Option(help="Limit on the GPU time of all workers together.")]
 Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
@@ -77,7 +77,7 @@ def create(
     tp: Tp = 1,
     tf32: Tf32 = False,
     misses: Annotated[
-        bool, typer.Option("--misses", help="Also what the service was asked for and had not measured, with counts.")
+        bool, typer.Option("--misses", help="Add the questions that had no measured answer, with their counts.")
     ] = False,
     device: Annotated[
         list[str] | None, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'recorded:NVIDIA H200'.")
@@ -88,7 +88,7 @@ def create(
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
     priority: Priority = 0,
-    idempotency_key: Annotated[str | None, typer.Option(help="Repeating this key creates no other campaign.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Reusing a key returns the campaign it created.")] = None,
     dry_run: DryRun = False,
     db: Db = None,
     url: Url = None,
@@ -103,7 +103,7 @@ def create(
         with campaign_client_at(db, url, insecure, planning_store) as client:
             listed = _with_misses(listed, client, [model for model, _ in devices], bool(sources or ladder))
     request = _request(listed, name, devices, budget, priority)
-    # The estimate refuses what can't be created, before there is a store.
+    # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:
         cost = client.estimate(request)
     if dry_run:
@@ -128,14 +128,14 @@ def run(
     turns: Turns = 30,
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
-    again: Annotated[bool, typer.Option("--again", help="Create a new one even if the same one ran before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Create a new one even if this one ran before.")] = False,
     dry_run: DryRun = False,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Creates a campaign and runs it here, on one device and without a server.
 
-    Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
+    You can interrupt it at any time: the same command resumes where it stopped and measures nothing twice.
     """
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
@@ -156,7 +156,7 @@ def run(
                 f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: show_progress(document(found)),
                 lambda model: model_for(model, config.model_dir).model,
             )  # fmt: skip
-            with leaving(here.stop, "the round is reported as it is") as asked:
+            with leaving(here.stop, "the round is reported as it stands") as asked:
                 here.run()
         found = document(summary(store, campaign.id))
     show(found, as_json, shown.summary)
@@ -166,7 +166,7 @@ def run(
 
 
 def _estimate_here(worker: Worker, client: LocalCampaigns, request: CampaignRequest, as_json: bool) -> None:
-    """Shows what a campaign would cost on one device; what the device has not recorded will be parked."""
+    """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
     cost = client.estimate(request)
     unmeasurable = _unmeasurable(worker, request)
     cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
@@ -241,13 +241,13 @@ def _change(number: int, change: Change, db: str | None, url: str | None, insecu
 
 
 def _end_with(parked: Sized) -> None:
-    """Ends the command with the code for "nothing to serve" where problems are, or will be, parked."""
+    """Ends the command with the code for "nothing to serve" if any problem is, or will be, parked."""
     if len(parked):
         raise typer.Exit(EXIT_NOTHING)
 
 
 def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
-    """The problems that a device of recordings has no measurement of, each with the reason."""
+    """The problems that a recorded device cannot measure, each with the reason."""
     return [
         {"problem": problem.key, "rules": f"not recorded on {worker.facts.name}"} for problem in request.problems
         if (known := worker.measurable(problem)) is not None and not known
@@ -267,7 +267,7 @@ def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked)
 
 
 def _with_misses(listed: Listed, client: CampaignClient, models: list[str], more: bool) -> Listed:
-    """The list, and the questions about these GPU models that had no measured answer."""
+    """Adds the questions about these GPU models that had no measured answer."""
     called, counts = listed
     for model in models:
         for miss in client.misses(model):

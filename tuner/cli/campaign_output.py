@@ -61,11 +61,10 @@ def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]]) -> None:
         asked = " or ".join(f"{'recorded:' if kind == 'recorded' else ''}{name}" for name, kind in devices)
         notes.print(f"{NO_WORKER}: it waits for a worker of {asked}; `gemmtune worker list` shows those that are live")
         for name in (name for name, kind in devices if kind != "recorded"):
-            notes.print(f"recorded workers take campaigns of --device 'recorded:{name}' only")
+            notes.print(f"recorded workers take only campaigns for --device 'recorded:{name}'")
 
 
 def campaigns(document: Document) -> None:
-    """All campaigns."""
     rows = [
         (entry["id"], entry["name"], entry["status"], entry["priority"], entry["created_at"][:16],
          entry["stopped_because"])
@@ -94,13 +93,13 @@ def summary(document: Document) -> None:
         console.print("  against cuBLASLt's first choice: no comparison yet")
     if document["library_won"]:
         count = document["library_won"]
-        console.print(f"  cuBLASLt's own candidates won {_problems(count)}, which no number above counts as ours")
+        console.print(f"  cuBLASLt's own candidates won {_problems(count)}; no number above counts these as ours")
     if document["replayed"]:
         console.print(f"  times of {_problems(document['replayed'])} are replayed from recordings; no GPU was used")
     if won := document["won"]:
         console.print(
-            f"  {won['share']:.1%} of the program's GEMM time won, over {won['problems']} problems as often as each "
-            f"runs: {duration_us(won['library_us'])} with cuBLASLt's first choices, {duration_us(won['ours_us'])} now"
+            f"  saved {won['share']:.1%} of the program's GEMM time over {won['problems']} problems, weighted by their "
+            f"counts: {duration_us(won['library_us'])} with cuBLASLt's first choices, {duration_us(won['ours_us'])} now"
         )
     console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}")
     for reason, count in document["parked"].items():
@@ -108,7 +107,7 @@ def summary(document: Document) -> None:
 
 
 def replays(entries: Sequence[Document]) -> None:
-    """What stands behind the replayed times of a campaign's problems."""
+    """Prints where the replayed times of a campaign's problems come from."""
     for device in sorted({entry["device"] for entry in entries}):
         notes_of = {problem_from_key(entry["problem"]["key"]): entry["note"] for entry in entries
                     if entry["device"] == device}  # fmt: skip
@@ -132,7 +131,7 @@ def results(document: Document) -> None:
             )
         )  # fmt: skip
     columns = ("problem", "device", "status", "tried", "µs", "TFLOP/s", "vs cuBLASLt", "why not done")
-    # Without any reason, its column is left out.
+    # Leaves out the column of reasons if it is empty.
     shown = len(columns) - (not any(row[-1] for row in rows))
     table(columns[:shown], [row[:shown] for row in rows])
     replays(document["problems"])
@@ -173,7 +172,6 @@ def estimate(document: Document) -> None:
 
 
 def workers(document: Document) -> None:
-    """All workers."""
     rows = [
         (entry["id"], entry["name"], entry["device"], entry["device_kind"], entry["status"], entry["round_id"] or "–",
          entry["rounds"], f"{entry['busy_seconds']:.0f}", entry["beat_at"][11:19])

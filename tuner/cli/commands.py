@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A command whose options are known once it is called.
+    """A command that learns its options when it is called.
 
     Attributes:
         function: makes the function that Typer reads the options of.
@@ -24,7 +24,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that is not imported yet.
+    """A command, imported when it runs.
 
     Attributes:
         name: name on the command line.

@@ -22,7 +22,7 @@ from tuner.exits import EXIT_ILLEGAL
 from tuner.tables.entries import fields
 
 _FamilyName = Annotated[
-    str | None, typer.Option("--family", help="Kernel family. \\[default: the arch's that take it, or have the knobs]")
+    str | None, typer.Option("--family", help="Kernel family. \\[default: the arch's, with these knobs]")
 ]
 
 

@@ -29,24 +29,24 @@ def export(
     device: DeviceName = DEFAULT_DEVICE,
     min_gain: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Export only what is surely this many times as fast as the library's first choice. "
+        typer.Option(min=0.0, help="Least gain over the library's first choice, by the low end of its 95 % interval. "
                           f"\\[default: {MIN_GAIN}]"),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every best with its evidence, as json, to keep or to look at.")
+        bool, typer.Option("--all", help="Export every best with its evidence, as json.")
     ] = False,
     problems: Annotated[
         list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
     ] = None,
     torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
-    gpus: Annotated[int, typer.Option(help="tunableop: GPUs of the machine, each of which reads its own file.")] = 1,
+    gpus: Annotated[int, typer.Option(help="tunableop: number of GPUs; each one reads its own file.")] = 1,
     db: Db = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Writes the bests of one device as a table, atomically.
 
-    Whatever leaves is measured: a problem has a config only if the low end of its paired interval against the library's
-    first choice lies above --min-gain. The others say null: the library won, keep it.
+    Exports measured configs only. A problem gets its config if the low end of its paired interval against the library's
+    first choice lies above --min-gain. Any other problem gets null: keep the library there.
     """
     exporter = exporter_named(format)
     if everything and (format != "json" or min_gain is not None or problems):
@@ -61,7 +61,7 @@ def export(
     chosen = guarded(document, least, keys)
     wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
     if format == "bundle" and wanted.program:
-        # What has no program is left to the library, and the report says so.
+        # An entry without a program is left to the library, and the report counts it.
         chosen, _ = with_programs(chosen, wanted.program)
     files = exporter.files(chosen, wanted)
     if format == "bundle":
@@ -73,7 +73,7 @@ def export(
               "library": len(chosen.library), "left_out": dict(chosen.left_out)}  # fmt: skip
     next_step = exporter.next_step(chosen, wanted)
     if format == "json" and chosen.left_out:
-        next_step = f"--all keeps those too, with their evidence\n{next_step}"
+        next_step = f"--all exports those too, with their evidence\n{next_step}"
     say(_report(chosen, out, next_step), report, as_json)
 
 
@@ -84,7 +84,7 @@ def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> No
     lines = [f"{out}: {_bests(count, document['device'])}, content {content[:12]}"]
     lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
     if doubtful:
-        lines.append("install() leaves those to the library; without --all they are null")
+        lines.append("install() leaves those to the library; an export without --all writes null")
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful)}
     say("\n".join(lines), report, as_json)
 

@@ -35,8 +35,9 @@ def ladder(
 ) -> None:
     """Prints the best config for every M of one weight, and finds measurements that contradict each other.
 
-    A smaller M never takes longer than a larger one, whose kernel computes it with padding; a larger M never takes
-    longer than repeating a smaller one. If measurements contradict this, the configs to measure again are listed.
+    A smaller M never takes longer than a larger one, because padding computes it with the larger one's kernel. A larger
+    M never takes longer than repeating a smaller one. If measurements contradict this, the command lists the configs to
+    measure again.
     """
     model = model_for(device, settings().model_dir).model
     recordings = recorded_bests(settings().recorded_dir)

@@ -1,4 +1,4 @@
-"""`gemmtune migrate`: brings a store's schema up, as a role that the service need not have."""
+"""`gemmtune migrate`: upgrades a store's schema, as a role that the service does not need."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tuner.settings import database_url, settings
 def migrate(
     role: Annotated[
         str | None,
-        typer.Option("--for", metavar="ROLE", help="Role that services log in with; made if it is missing, with the "
-                     "password in GEMMTUNE_SERVICE_PASSWORD, and given the rights that a service needs."),
+        typer.Option("--for", metavar="ROLE", help="Role for services to log in with. Created if it is missing, with "
+                     "the password in GEMMTUNE_SERVICE_PASSWORD, and granted the rights that services need."),
     ] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB.
 
-    Services then need no right to change the schema, and can't remove what keeps measurements as they are.
+    Services then need no right to change the schema, and can't drop the triggers that keep measurements append-only.
     """
     config = settings()
     url = database_url(db or config.migration_db or config.db)

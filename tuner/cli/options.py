@@ -26,7 +26,7 @@ DeviceName = Annotated[
     str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.", callback=identity_named)
 ]
 ArchName = Annotated[
-    str | None, typer.Option("--arch", help="Compile target, as in sm_90a; implies its reference card, not --device.")
+    str | None, typer.Option("--arch", help="Compile target, as in sm_90a: replaces --device by its reference card.")
 ]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. \\[default: GEMMTUNE_DB]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]

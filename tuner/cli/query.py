@@ -23,11 +23,11 @@ from tuner.tables.answer_document import document
 from tuner.tables.recorded import recorded_bests
 
 AskedPolicy: TypeAlias = Annotated[
-    Policy | None, typer.Option(help="What the time is to stand for. Default: what decides what is served.")
+    Policy | None, typer.Option(help="Timing policy. \\[default: the one that decides what is served]")
 ]
 Neighbours: TypeAlias = Annotated[
     Literal["plain", "pdl"],
-    typer.Option(help="Whether the kernels around it use programmatic dependent launch (pdl)."),
+    typer.Option(help="Kernels around it: plain, or pdl where they use programmatic dependent launch."),
 ]
 
 
@@ -37,12 +37,12 @@ def best(
     device: DeviceName = DEFAULT_DEVICE,
     policy: AskedPolicy = None,
     neighbours: Neighbours = "plain",
-    history: Annotated[bool, typer.Option("--history", help="List every change of the best instead.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="List every change to the best instead.")] = False,
     rollback: Annotated[
-        int | None, typer.Option(metavar="CHANGE", min=1, help="Undo a change: what was best before it is best again.")
+        int | None, typer.Option(metavar="CHANGE", min=1, help="Undo a change: restore the best that it replaced.")
     ] = None,
     rivals: Annotated[
-        bool, typer.Option("--rivals", help="List the finals that it won instead; --json has their samples.")
+        bool, typer.Option("--rivals", help="List the finals behind the best instead; --json adds their samples.")
     ] = False,
     db: Db = None,
     as_json: Json = False,
@@ -96,7 +96,7 @@ def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          for number, one in rivals]})  # fmt: skip
         return
-    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; a fixed rule orders those that tie")
+    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; a fixed rule breaks ties")
     for _, one in rivals:
         low, high = order_interval_us(one.samples_us)
         count = f"{len(one.samples_us)} samples"

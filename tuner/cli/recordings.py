@@ -26,7 +26,7 @@ from workers.recording import Recording, read_recording
 
 FORMATS: Final = ("t4", "json")
 
-app = group("Recordings of real GPUs: list them, save a store's studies as such, or export them for other tools.")
+app = group("Recordings of real GPUs: list them, make them from a store's studies, or export them for other tools.")
 
 Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. \\[default: those that ship]")]
 
@@ -49,11 +49,11 @@ def list_(source: Source = None, as_json: Json = False) -> None:
 def export(
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     source: Source = None,
-    format: Annotated[str, typer.Option("--format", help="t4: results and metadata of T4 1.0.0; json: one "
-                     "table of all bests, which `gemmtune best` answers from.")] = "t4",
+    format: Annotated[str, typer.Option("--format", help="t4: T4 1.0.0 results and metadata; json: one table "
+                     "of all bests, for `gemmtune best` to answer from.")] = "t4",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Writes each recording in another tool's format, keeping files that exist, or the table of their bests."""
+    """Writes each recording in another tool's format, or one table of all bests. Keeps files that exist."""
     if format not in FORMATS:
         raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     written: list[str] = []
@@ -82,7 +82,7 @@ def save(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Saves what GPUs of one model measured in a store as recordings, one per problem; files that exist are kept."""
+    """Saves a store's measurements of one GPU model as recordings, one per problem. Keeps files that exist."""
     with open_store(db, create=False) as store:
         written = save_studies(store, device, out)
     say(f"{len(written)} recordings written to {out}", {"written": [str(path) for path in written]}, as_json)

@@ -1,4 +1,4 @@
-"""What commands print beside replayed times: when a GPU measured them, by which kernels, and how much was recorded."""
+"""What commands print beside replayed times: when a GPU measured them, with which kernels, and how much it recorded."""
 
 from __future__ import annotations
 

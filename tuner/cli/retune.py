@@ -1,4 +1,4 @@
-"""`gemmtune retune`: measures again what a new driver, compiler, library, kernel or model may have changed."""
+"""`gemmtune retune`: measures bests again after a new driver, compiler, library, kernel or model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def retune(
 ) -> None:
     """Measures bests again, and says which winners moved and by how much.
 
-    A best is stale if another kernel text, NVRTC, driver or cuBLASLt would run today, or if the learned model promises
-    more of a config that was never tried. Those that take longest come first.
+    A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, or if the learned model expects an
+    untried config to be faster. The slowest problems come first.
     """
     with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)

@@ -25,7 +25,7 @@ Tp = Annotated[int, typer.Option("--tp", help="GPUs that share each layer of a m
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Count f32 products as tf32.")]
 BlockScaledAs = Annotated[
     str,
-    typer.Option(help="Dtype under which an engine's products with a scale for each block are listed, as in fp8_e4m3."),
+    typer.Option(help="List an engine's block-scaled products under this dtype, as in fp8_e4m3."),
 ]
 
 
@@ -33,6 +33,6 @@ def asked_of(ms: str | None, tp: int, tf32: bool, block_scaled_as: str) -> Asked
     """What the options ask of sources.
 
     Raises:
-        ProblemError: `ms` is no list of numbers.
+        ProblemError: `ms` is not a list of numbers.
     """
     return Asked(tuple(numbers(f"--m {ms}", ms)) if ms else (), tp, tf32, block_scaled_as)

@@ -1,4 +1,4 @@
-"""`gemmtune shapes`: the problems of a program or model, with their counts and what each is worth."""
+"""`gemmtune shapes`: the problems of a program or model, with their counts and roofline times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_SHOWN: Final = 40
 
 def shapes(
     sources: Sources = None,
-    out: Annotated[Path | None, typer.Option(help="CSV file to write, which `gemmtune campaign` takes.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write, for `gemmtune campaign`.")] = None,
     ms: Ms = None,
     tp: Tp = 1,
     tf32: Tf32 = False,
@@ -63,7 +63,7 @@ def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None,
         rest = sum(each.share for each in listed[len(shown) :])
         console.print(f"and {len(listed) - len(shown):,} more, {rest:.1%} of the time: --all lists them")
     runs = sum(each.count for each in listed)
-    console.print(f"{len(listed):,} problems, {runs:,} runs; times are least times on {device}")
+    console.print(f"{len(listed):,} problems, {runs:,} runs; times are roofline bounds on {device}")
     for reason, count in found.left_out.items():
         console.print(f"left out {count:,} ×: {reason}")
     for sentence in found.notes:

@@ -26,7 +26,7 @@ from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 from workers.ports import Worker
 
-#: Without a terminal, one line is printed per this many candidates.
+#: Without a terminal, prints one line for this many candidates.
 _LINE_EVERY = 8
 _NO_SAMPLER = (
     "--sampler and --seed are deprecated and have no effect: on recorded problems every sampler of Optuna found less "
@@ -43,7 +43,7 @@ def tune(
     gain: Annotated[
         float | None, typer.Option(help="Stop screening once the expected gain falls below this, as in 0.01 for 1 %.")
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Turns that the finalists take, at least.")] = 30,
+    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns for the finalists.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     sampler: Annotated[str | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
@@ -53,7 +53,7 @@ def tune(
 ) -> None:
     """Finds the fastest proved-correct config for one GEMM on one device and stores it.
 
-    Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
+    You can interrupt it at any time: the same command resumes where it stopped and measures nothing twice.
     """
     budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
@@ -132,7 +132,7 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
     shown = f"screening showed {report.screened_us:.2f} µs for it: " if report.screened_us else ""
-    out(f"  {shown}screening times each candidate briefly, to rank them; finals time the leaders as long as it takes "
+    out(f"  {shown}screening times each candidate briefly, to rank them; finals time the leaders thoroughly "
         f"({best.policy.value}), and only their times count")  # fmt: skip
     out(f"  confidence: {report.chance:.0%} that no finalist is more than 2 % faster; {_tried(report, facts)}; "
         f"{report.stopped_because}")  # fmt: skip

@@ -79,7 +79,7 @@ def run(
         command = [*_own_program(), "worker", "run", "--device", word, *named, *same, "--liveness-fd"]
         processes.append(AgentProcess(word, command))
     pool = AgentPool(processes)
-    with leaving(pool.leave, "every worker reports its round as it is", pool.leave):
+    with leaving(pool.leave, "every worker reports its round as it stands", pool.leave):
         code = pool.run()
     if code:
         raise typer.Exit(code)
@@ -119,7 +119,7 @@ def _work(
         if liveness_fd is not None:
             report_liveness(liveness_fd, leave)
         try:
-            with leaving(leave, "the round is reported as it is"):
+            with leaving(leave, "the round is reported as it stands"):
                 agent.run()
         finally:
             if build_cache is not None:
@@ -167,7 +167,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The worker's name; none with --token.")] = "",
     token: Annotated[str, typer.Option(metavar="NAME", help="Revoke what this token reported.")] = "",
     since: Annotated[
-        datetime | None, typer.Option(help="Only what was stored then (UTC) or later. \\[default: everything]")
+        datetime | None, typer.Option(help="Only reports stored at this time (UTC) or later. \\[default: everything]")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; kept with the revocation.")] = "",
     db: Db = None,
@@ -175,9 +175,9 @@ def revoke(
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
-    """Takes what a worker or a token measured out of the running, and serves the best of what remains."""
+    """Takes a worker's or a token's measurements out of the running, and serves the best of the rest."""
     if bool(name) == bool(token):
-        raise CampaignError("nobody, or two, are named: give the worker's name, or --token NAME")
+        raise CampaignError("give either a worker's name or --token NAME")
     with campaign_client_at(db, url, insecure) as client:
         found = client.revoke(name, token, since.replace(tzinfo=UTC) if since else None, reason)
     line = f"{found['measurements']:,} measurements of {name or f'token {token}'} are out of the running"

@@ -1,7 +1,7 @@
-"""Changes of bests: which measurement may replace which, the history of what did, and the way back.
+"""Changes of bests: which measurement may replace which, the history of changes, and how to undo one.
 
 A best is compared under one policy with the one that it would replace. A slower one replaces a faster one only if the
-faster one's program is gone: its kernels, compiler, driver or library are others now. A program that was replaced does
+faster one's program is gone: its kernels, compiler, driver or library have changed. A program that was replaced does
 not come back by itself, so workers of two versions don't overwrite each other's bests.
 """
 
@@ -36,7 +36,7 @@ EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A measurement that was best before, and what ran."""
+    """A measurement that was best before, and its program."""
 
     measurement_id: int
     provenance: Provenance
@@ -75,7 +75,7 @@ def _difference(before: Provenance, after: Provenance) -> str:
 
 
 def past_of(session: Session, of: Mapping[str, int], policy: str, current: int | None) -> list[Past]:
-    """Every measurement that was best of a problem on a device under a policy, but the current one."""
+    """Every earlier best of a problem on a device under a policy."""
     changed = select(BestChangeRow).filter_by(**of, policy=policy)
     ids = {
         number
@@ -93,7 +93,7 @@ def past_of(session: Session, of: Mapping[str, int], policy: str, current: int |
 
 
 def record(session: Session, row: BestRow, measurement_id: int | None, reason: str, version: int) -> BestChangeRow:
-    """Records that a best is about to change from what its row holds.
+    """Records the change of a best, before its row changes.
 
     Args:
         row: of the best; new where there was none.

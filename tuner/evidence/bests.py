@@ -17,11 +17,11 @@ from space.registry import family_named
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
-from tuner.evidence.kinship import REACH, octaves
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best, Outcome, Provenance
+from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
 #: Relations that `codec.best` reads.
@@ -59,12 +59,12 @@ _MOST_NEAR: Final = 8
 
 
 def put(session: Session, found: Sequence[Best]) -> list[str]:
-    """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+    """Stores bests of one problem on one device, one for each policy, unless the old one is better.
 
     The database refuses a best whose measurement is missing or not correct.
 
     Returns:
-        Sentences that say which of them did not become best, and why.
+        Sentences on those that did not become best, with the reasons.
     """
     first = found[0]
     of = {"problem_id": problem_id(session, first.problem), "device_id": device_id(session, first.device,
@@ -148,7 +148,7 @@ def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
 
 
 def roll_back(session: Session, problem: Problem, device: str, number: int) -> int:
-    """Undoes a change: what was best before it is best again. Returns the number of the change that this made.
+    """Undoes a change: restores the best that it replaced. Returns the number of the new change.
 
     Raises:
         NothingMeasured: there is no such change, or nothing to go back to.
@@ -191,7 +191,7 @@ def readable(columns: Mapping[str, Any]) -> Best | StoreError:
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 
-    Similar problems differ in their extents alone and are near enough (`kinship.reaches`). Configs that this version
+    Similar problems differ in their extents alone and are near enough (`similarity.reaches`). Configs that this version
     does not know are skipped.
     """
     head, tail = problem.key_around_shape()

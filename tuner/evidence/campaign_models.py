@@ -35,7 +35,7 @@ _PRESENT = text("status <> 'gone'")
 
 
 class MissRow(Numbered, Base):
-    """A question that had no measured answer, and how often it was asked."""
+    """A question without a measured answer, and how often it was asked."""
 
     __tablename__ = "miss"
     __table_args__ = (UniqueConstraint("key", "device"), Index("ix_miss_device", "device", "count", "id"))

@@ -18,7 +18,7 @@ from tuner.evidence.models import CounterRow
 
 Counter = Literal["best", "measurement", "token"]
 
-#: It runs several times a second, and to build it would take longer.
+#: Built once: it runs several times a second, and building it takes longer.
 _READ: Final = select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter)))
 _READ_EMBEDDED: Final = str(_READ.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
 

@@ -210,9 +210,9 @@ def unusable(url: str, error: Exception) -> StoreError:
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
     elif "not a database" in said:
-        fix = "it is no store of gemmtune: give another with --db"
+        fix = "it is not a gemmtune store: give another with --db"
     elif "locked" in said:
-        fix = "another process holds it for too long; stop that process"
+        fix = "another process has locked it for too long; stop that process"
     return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")
 
 
@@ -225,7 +225,7 @@ def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"{url!r} is no database URL: {_FORMS}") from error
+        raise StoreError(f"{url!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":

@@ -1,4 +1,4 @@
-"""Misses: questions that had no measured answer, with how often they were asked; what a campaign should tune."""
+"""Misses: questions without a measured answer, with their counts: what a campaign should tune."""
 
 from __future__ import annotations
 

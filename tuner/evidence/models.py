@@ -225,7 +225,7 @@ class BestChangeRow(Numbered, Base):
 
 
 class RevocationRow(Numbered, Base):
-    """One decision to believe a worker or a token no longer; append-only. One of `worker` and `token` is empty."""
+    """One decision to trust a worker or a token no longer; append-only. One of `worker` and `token` is empty."""
 
     __tablename__ = "revocation"
 

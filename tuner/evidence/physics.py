@@ -1,4 +1,4 @@
-"""Physics: which numbers a measurement can have on any card, and which cards are known well enough to judge them.
+"""Physics: which numbers a measurement can have on any card, and which cards gemmtune knows well enough to judge them.
 
 A time that no kernel can reach is refused where it is reported, and a stored value that no clock can have measured is
 left out wherever bests are read, so it can break no page and no answer. Times of an unknown card can't be judged: they
@@ -67,6 +67,6 @@ def quarantined(device: str) -> str:
     if find_profile(device) is not None:
         return ""
     return (
-        f"no profile of {device[:100]!r} is known, so nothing tells which times it can reach: its measurements are "
-        f"stored, and none is served until a version of gemmtune knows the card"
+        f"no profile of {device[:100]!r} is known to judge its times by: its measurements are "
+        f"stored, and not served until a version of gemmtune knows the card"
     )

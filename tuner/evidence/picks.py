@@ -1,7 +1,7 @@
 """Picks: which of several correct measurements wins under each policy, deterministically.
 
-The library is answered where none of ours is surely faster. What is served is slower than the library's first choice
-under no policy that was measured.
+The library's candidate wins unless one of ours is surely faster. What is served is slower than the library's first
+choice under no policy that was measured.
 
 Rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: by how much slower they are in
 steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy that
@@ -31,17 +31,17 @@ from workers.measurement import Measurement, Outcome, Policy
 TIE_BAND: Final = 0.02
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
-#: Under no policy is a winner surely slower than the library's first choice by more than this share of its time.
+#: A winner is surely slower than the library's first choice by at most this share of its time, under any policy.
 SLOWER: Final = 0.01
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
-#: Policies that say what a user gets, and where a config and the library's first choice are compared.
+#: Policies that show what a user gets, and under which a config and the library's first choice are compared.
 _DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
 
 
 @lru_cache(maxsize=4096)
 def verdicts(problem: Problem, device: str) -> tuple[Policy, ...]:
-    """Policies in the order in which they decide what is served: the first one that was measured does."""
+    """Policies in the order of precedence: the first measured one decides what is served."""
     profile = find_profile(device)
     if profile is not None and power_decides(problem, profile):
         return Policy.SUSTAINED, Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.CHAIN_PDL
@@ -49,10 +49,11 @@ def verdicts(problem: Problem, device: str) -> tuple[Policy, ...]:
 
 
 def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, failed: dict[str, int]) -> list[Best]:
-    """The winner under each policy, with its evidence; the one that is served comes first.
+    """The winner under each policy, with its evidence; the served one comes first.
 
     Args:
-        finals: of one problem on one device; within each policy the library's last, its first choice before others.
+        finals: of one problem on one device. Within each policy, the library's come last, its first choice before
+            others.
         tried, failed: of the screening before.
 
     Raises:
@@ -172,7 +173,7 @@ def standings(correct: Sequence[Measurement]) -> list[Standing]:
 
 
 def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Sequence[float]]:
-    """Samples of two measurements of one policy; of `sustained` those of the blocks that both took part in."""
+    """Samples of two measurements under one policy; under `sustained`, those of blocks that both took part in."""
     if one.policy is not Policy.SUSTAINED:
         return one.samples_us, other.samples_us
     count = min(len(one.samples_us), len(other.samples_us))

@@ -37,7 +37,7 @@ _SESSION: Final = {
     "client_connection_check_interval": 2_000, "tcp_keepalives_idle": 5, "tcp_keepalives_interval": 2,
     "tcp_keepalives_count": 3, "tcp_user_timeout": 10_000, "timezone": "UTC",
 }  # fmt: skip
-#: A server that works ends a statement in 20 s; one that is silent for longer is taken for dead.
+#: A working server ends a statement within 20 s; a longer silence means that it is dead.
 _SILENCE_SECONDS: Final = 25.0
 #: The same for a transaction of a few short statements, each of which may wait for a lock.
 SHORT_SECONDS: Final = 12.0
@@ -50,7 +50,7 @@ QUICK_SECONDS: Final = 3.0
 _TRUSTED_SECONDS: Final = 0.1
 _USED_AT: Final = "gemmtune_used_at"
 _POOL: Final = "gemmtune_pool"
-#: Words in an error or its SQLSTATE; what is told of it, if not its own words; and the fix.
+#: Words in an error or its SQLSTATE; the sentence to show, if not the error's own; and the fix.
 _OF_POSTGRESQL: Final = (
     (("53100",), "its disk is full", "free space on the server; everything committed before is kept"),
     (("25006",), "it accepts no writes", "it is a standby or read-only: point GEMMTUNE_DB at the primary"),
@@ -59,12 +59,12 @@ _OF_POSTGRESQL: Final = (
     (("53300", "too many clients"), "it has no free connection",
      "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
     (("QueuePool",), "all connections of this process are in use",
-     "try again in a second; if it stays so, raise GEMMTUNE_DB_CONNECTIONS"),
+     "try again in a second; if this persists, raise GEMMTUNE_DB_CONNECTIONS"),
     (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
      "check user and password in GEMMTUNE_DB"),
     (("42501",), "the role lacks a right", "grant it, or migrate with the owner's role: `gemmtune migrate`"),
     (("was silent",), "it stopped answering",
-     "check the server and the network; connections are opened again by themselves"),
+     "check the server and the network; connections reopen automatically"),
 )
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ def plan_for_all_rows(connection: Connection) -> None:
 
 
 def explained(said: str, state: str | None) -> tuple[str, str]:
-    """What happened and what to do, in our own words where the server's or libpq's name a host or a user."""
+    """The problem and its fix, in our own words if the server's or libpq's name a host or a user."""
     for words, told, fix in _OF_POSTGRESQL:
         if any(word in said or word == state for word in words):
             return told or said, fix

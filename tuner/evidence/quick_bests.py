@@ -67,13 +67,11 @@ class QuickBests:
         self._connection.close()
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
-        """As `Store.best`."""
         return next(iter(self._bests("problem.key = :key", device, policy, key=problem.key)), None)
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
-        """As `Store.neighbours`."""
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
         head, tail = problem.key_around_shape()
-        found = self._bests("problem.key LIKE :like AND problem.key <> :key", device, policy,
+        found = self._bests("problem.key LIKE :like AND problem.key <> :key", device, None,
                             key=problem.key, like=f"{head}%{tail}")  # fmt: skip
         return sorted(found, key=lambda best: problem.distance(best.problem))
 

@@ -71,7 +71,7 @@ class StoredMeasurement:
     """A measurement with its study, device, provenance and author.
 
     Attributes:
-        revoked: it is out of the running: its worker or token is no longer believed.
+        revoked: out of the running: its worker or token was revoked.
     """
 
     id: int
@@ -133,7 +133,6 @@ class Best:
 
     @property
     def config(self) -> Config:
-        """The winning config."""
         return self.winner.measurement.config
 
     @property
@@ -171,7 +170,7 @@ class BestChange:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A problem on a device that lost a best: the evidence of it was revoked, and none remained."""
+    """A problem on a device that lost its best: its evidence was revoked, and none remained."""
 
     problem: Problem
     device: str
@@ -180,7 +179,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A decision to believe a worker or a token no longer.
+    """A decision to trust a worker or a token no longer.
 
     Attributes:
         worker, token: name of one of them; the other is empty.

@@ -1,4 +1,4 @@
-"""Revocations: what a worker or a token told is believed no longer, and the best of what remains is served.
+"""Revocations: a worker's or a token's reports are no longer trusted, and the best of the rest is served.
 
 Measurements stay in the store, marked. Their studies are not continued: the next one begins anew. A problem without
 any remaining finals loses its best.
@@ -83,7 +83,7 @@ def newest(store: Store) -> int:
 
 
 def settle(store: Store, seconds: float = math.inf) -> int:
-    """Replaces bests whose measurement was revoked, for at most so long; returns of how many problems."""
+    """Replaces bests whose measurement was revoked, for at most `seconds`; returns the number of problems."""
     until = time.monotonic() + seconds
     query = select(BestRow.problem_id, BestRow.device_id, RevocationRow.worker, RevocationRow.token)
     query = query.join(RevokedRow, RevokedRow.measurement_id == BestRow.measurement_id)
@@ -98,7 +98,7 @@ def settle(store: Store, seconds: float = math.inf) -> int:
 
 
 def release(store: Store) -> int:
-    """Serves what was measured on cards that this version knows and an earlier one did not; returns how many bests."""
+    """Serves measurements of cards that an earlier version did not know; returns the number of bests."""
     finals = select(MeasurementRow.problem_id, MeasurementRow.device_id).where(*_FINALS).distinct()
     with store.transaction() as session:
         served = select(BestRow.id).where(BestRow.device_id == DeviceRow.id).exists()
@@ -114,7 +114,7 @@ def release(store: Store) -> int:
 
 def _authored(session: Session, worker: str, token: str) -> ColumnElement[bool]:
     if bool(worker) == bool(token):
-        raise UnknownWorker("name a worker or a token, one of them")
+        raise UnknownWorker("name either a worker or a token")
     if token:
         number = session.scalar(select(TokenRow.id).where(TokenRow.name == token))
         if number is None:
@@ -179,7 +179,7 @@ def _remove(session: Session, row: BestRow, reason: str) -> None:
 
 
 def _remaining(session: Session, of: dict[str, int]) -> dict[str, Best]:
-    """What would be best by policy, had the finals in the running come in their order."""
+    """The bests by policy that the finals in the running would make, in their order."""
     problem = codec.problem_of(session.get_one(ProblemRow, of["problem_id"]).key)
     profile = find_profile(session.get_one(DeviceRow, of["device_id"]).name)
     if profile is None:

@@ -177,10 +177,10 @@ class Store:
     # -------------------------------------------------------------------------------------------- bests
 
     def set_bests(self, found: Sequence[Best]) -> list[str]:
-        """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+        """Stores bests of one problem on one device, one for each policy, unless the old one is better.
 
         Returns:
-            Sentences that say which of them did not become best, and why.
+            Sentences on those that did not become best, with the reasons.
 
         Raises:
             StoreError: the database refuses one, because its measurement is missing or not correct.
@@ -194,7 +194,7 @@ class Store:
             return best_changes.page(session, problem, device, after, limit)
 
     def roll_back(self, problem: Problem, device: str, number: int) -> BestChange:
-        """Undoes a change: what was best before it is best again. Returns the change that this made.
+        """Undoes a change: restores the best that it replaced. Returns the new change.
 
         Raises:
             NothingMeasured: there is no such change, or nothing to go back to.
@@ -214,10 +214,10 @@ class Store:
         query = bests.SELECTED.where(BestRow.served).order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
-        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        """Served bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()
-        query = bests.SELECTED.where(DeviceRow.name == device, _of(policy))
+        query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served)
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
         return sorted(found, key=lambda best: problem.distance(best.problem))

@@ -91,13 +91,13 @@ def make(store: Store, name: str, scopes: Collection[str], lifetime: timedelta |
         wrong = ", ".join(sorted(set(scopes) - known)) or "no scope"
         raise TokenError(f"{wrong} was given: a token needs one or more of {', '.join(sorted(known))}")
     if lifetime is not None and lifetime <= timedelta(0):
-        raise TokenError(f"a lifetime of {lifetime} is over already: give one in the future, or none")
+        raise TokenError(f"a lifetime of {lifetime} has already ended: give one in the future, or none")
     secret, now = PREFIX + secrets.token_urlsafe(_SECRET_BYTES), datetime.now(UTC)
     with store.transaction(writes=True) as session:
         # First: another caller with the same name waits here.
         changes.count(session, "token")
         if _row(session, name) is not None:
-            raise TokenError(f"there is a token {name!r} already (revoked ones keep their names): choose another name")
+            raise TokenError(f"token {name!r} exists already (revoked tokens keep their names): choose another name")
         row = TokenRow(
             name=name, digest=digest_of(secret), scopes=sorted(set(scopes)), created_at=now,
             expires_at=now + lifetime if lifetime else None, revoked_at=None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from space.errors import SpaceError
 from space.explain import is_legal
 from space.problem import Problem
 from space.registry import config_named, family_named, problem_from_key
+from tuner.cubins import fault_of
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.codec import config_of, utc
@@ -34,13 +34,6 @@ from tuner.evidence.store import Store
 from workers.build import Build as Build
 from workers.build import compile_source, digest_of, nvrtc_version
 from workers.builder import source_of
-
-#: Twenty times our largest kernel.
-MOST_CUBIN_BYTES: Final = 2 * 2**20
-#: ELF: class 64, little endian, an executable for machine 190, which is CUDA (`elf.h`: EM_CUDA).
-_ELF: Final = b"\x7fELF\x02\x01\x01"
-_EXECUTABLE, _CUDA = 2, 190
-_HEADER_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +148,8 @@ def check_cubin(cubin: bytes, arch: str) -> None:
     Raises:
         BuildRefused: they are not.
     """
-    if not _HEADER_BYTES <= len(cubin) <= MOST_CUBIN_BYTES:
-        raise BuildRefused(f"a cubin of {len(cubin):,} bytes: it has {_HEADER_BYTES} to {MOST_CUBIN_BYTES:,}")
-    kind, machine = struct.unpack_from("<HH", cubin, 16)
-    (flags,) = struct.unpack_from("<I", cubin, 48)
-    if not cubin.startswith(_ELF) or (kind, machine) != (_EXECUTABLE, _CUDA):
-        raise BuildRefused("the bytes are not a cubin: give an ELF executable for CUDA")
-    # The second byte of the flags is the SM number, as in 90; seen in what NVRTC 13 writes for every arch.
-    built_for = flags >> 8 & 0xFF
-    if str(built_for) != arch.removeprefix("sm_").rstrip("af"):
-        raise BuildRefused(f"the cubin is for sm_{built_for}, not for {arch}")
+    if fault := fault_of(cubin, arch):
+        raise BuildRefused(fault)
 
 
 def shared(store: Store, digest: str) -> tuple[SharedBuild, bytes] | None:

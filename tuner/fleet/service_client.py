@@ -36,8 +36,8 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "body-too-large": errors.ResultRefused,
     "unstorable-value": errors.ResultRefused,
 }
-#: Statuses of refusals that a later attempt may not meet.
-#: A stream that says nothing for so long is broken: a service sends a comment every 15 s.
+#: Statuses of refusals after which a retry may succeed.
+#: A stream that is silent for this long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -101,17 +101,11 @@ class ServiceClient:
             Unreachable: no response, or a temporary refusal.
             FleetError: a permanent refusal, by its subclass where it has one, or a response that is not JSON.
         """
-        try:
-            response = self._http.request(
-                method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
-                content=None if body is None else json.dumps(body, allow_nan=False).encode(),
-                headers={"Content-Type": "application/json"} | dict(headers or {}),
-            )  # fmt: skip
-        except httpx2.TransportError as error:
-            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
-            raise self._error_of(0, "unreachable", detail) from error
-        if response.status_code >= 400:
-            raise self._refusal(response.status_code, response.content)
+        response = self._response(
+            method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
+            content=None if body is None else json.dumps(body, allow_nan=False).encode(),
+            headers={"Content-Type": "application/json"} | dict(headers or {}),
+        )  # fmt: skip
         other = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
         try:
             document = response.json() if response.content else None
@@ -122,19 +116,12 @@ class ServiceClient:
         return document
 
     def fetch(self, path: str, params: Mapping[str, Any]) -> bytes:
-        """A response's body that is no JSON.
+        """The body of a response that is not JSON.
 
         Raises:
             Unreachable, FleetError: as `call`.
         """
-        try:
-            response = self._http.request("GET", path, params=params)
-        except httpx2.TransportError as error:
-            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
-            raise self._error_of(0, "unreachable", detail) from error
-        if response.status_code >= 400:
-            raise self._refusal(response.status_code, response.content)
-        return bytes(response.content)
+        return bytes(self._response("GET", path, params=params).content)
 
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
         """The items of a list, fetched in pages of `limit`."""
@@ -174,6 +161,16 @@ class ServiceClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _response(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx2.TransportError as error:
+            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
+            raise self._error_of(0, "unreachable", detail) from error
+        if response.status_code >= 400:
+            raise self._refusal(response.status_code, response.content)
+        return response
 
     def _refusal(self, status: int, content: bytes) -> Exception:
         try:

@@ -1,1 +1,1 @@
-"""What measurements of a device teach about configs and problems that were not measured."""
+"""Prediction: learns from a device's measurements about unmeasured configs and problems."""

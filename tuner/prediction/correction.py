@@ -1,4 +1,4 @@
-"""Correction: by how much measured candidates say that the expected times of all candidates err.
+"""Correction: estimates from measured candidates by how much the expected times of all candidates err.
 
 Bayesian linear regression of log(time / expected) on the candidates' features, after the median has been taken off as
 an offset common to all: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), §2.1.1.

@@ -36,14 +36,12 @@ class Group:
         device: GPU model.
         configs: distinct.
         time_us: (configs,), all on one scale (`settled`).
-        origin: the recording or study, in words.
     """
 
     problem: Problem
     device: str
     configs: tuple[Config, ...]
     time_us: npt.NDArray[np.float64]
-    origin: str
 
     @cached_property
     def digest(self) -> str:
@@ -62,7 +60,7 @@ def from_recordings(folder: Path, family: Family) -> list[Group]:
     for path in sorted(folder.glob("*.parquet")):
         recording = read_recording(path)
         measured = recording.of_policy(recording.screens_under)
-        groups.append(_group(recording.problem, recording.facts.name, measured, family, path.name))
+        groups.append(_group(recording.problem, recording.facts.name, measured, family))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
@@ -73,10 +71,7 @@ def from_store(store: Store, device: str, family: Family) -> list[Group]:
         measurement = stored.measurement
         if measurement.policy is SCREENING and stored.device_kind != "recorded":
             studies.setdefault((measurement.problem_key, stored.study_id), []).append(measurement)
-    groups = [
-        _group(problem_from_key(key), device, measured, family, f"study {study}")
-        for (key, study), measured in studies.items()
-    ]
+    groups = [_group(problem_from_key(key), device, measured, family) for (key, _), measured in studies.items()]
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
@@ -101,7 +96,7 @@ def digest_of(groups: Sequence[Group]) -> str:
     return hashlib.sha256("\n".join(sorted(group.digest for group in groups)).encode()).hexdigest()
 
 
-def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family, origin: str) -> Group:
+def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family) -> Group:
     """One group; it keeps correct candidates even if newer rules forbid them."""
     times = settled(each for each in measured if each.config.family == family.name)
-    return Group(problem, device, tuple(times), np.array(list(times.values())), origin)
+    return Group(problem, device, tuple(times), np.array(list(times.values())))

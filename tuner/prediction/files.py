@@ -86,7 +86,7 @@ def load(path: Path) -> LearnedModel:
     except ValidationError as error:
         raise ModelError(f"{path} is of another version than {VERSION}: train it again") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path} is no model ({str(error).splitlines()[0]}): train it again") from error
+        raise ModelError(f"{path} is not a model ({str(error).splitlines()[0]}): train it again") from error
     if facts.version != VERSION:
         raise ModelError(f"{path} is of version {facts.version}, this gemmtune reads {VERSION}: train it again")
     return model

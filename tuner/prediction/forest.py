@@ -37,7 +37,6 @@ class Forest:
 
     @property
     def trees(self) -> int:
-        """Number of trees."""
         return len(self.roots)
 
     def predict(self, rows: Floats, trees: int | None = None) -> Floats:

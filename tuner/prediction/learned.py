@@ -24,7 +24,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import family_named, problem_from_key
 from tuner.errors import ModelError
-from tuner.evidence.kinship import kind_of, octaves
+from tuner.evidence.similarity import kind_of, octaves
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
 
@@ -211,7 +211,7 @@ class LearnedModel:
         """
         facts = self.facts
         if find_profile(facts.device) is None:
-            raise ModelError(f"the model is of {facts.device!r}, which is no known card: add it to space/cards.py")
+            raise ModelError(f"the model is of {facts.device!r}, an unknown card: add it to space/cards.py")
         family, limits = family_named(facts.family), profile_named(facts.device)
         problem = problem_from_key(facts.probe_problem)
         features = features_of(family, problem, family.columns(problem, _probe(family, facts), limits), limits)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from space.devices import DeviceProfile
 from space.family import Family
 from tuner.errors import ModelError
-from tuner.evidence.kinship import kind_of, octaves
+from tuner.evidence.similarity import kind_of, octaves
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
@@ -137,7 +137,6 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
-    """The model with its portfolio."""
     known = [group for group in groups if group.device == model.facts.device]
     winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
     kinds = {kind_of(group.problem): group.problem for group in known}

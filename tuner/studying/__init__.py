@@ -1,1 +1,1 @@
-"""What to try next: a belief over a finite list of candidates, and what is read off it."""
+"""Studying: which candidates to try next, how to try them, and who wins."""

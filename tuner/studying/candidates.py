@@ -34,7 +34,7 @@ def candidates_for(
 
     Args:
         without: ids of worth rules to switch off; recorded candidates are exempt from worth rules.
-        model: whose first choice is a candidate whatever the worth rules say: it is the answer before anything is
+        model: its first choice is always a candidate, even against worth rules: it is the answer before anything is
             measured.
 
     Raises:

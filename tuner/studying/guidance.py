@@ -1,4 +1,4 @@
-"""Guidance: what a search knows before it measures."""
+"""Guidance: a search's knowledge before it measures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.studying.order import Order
 
 @dataclass(frozen=True)
 class Guidance:
-    """What a search knows before it measures.
+    """A search's knowledge before it measures.
 
     Attributes:
         model: learned from measurements; without one the family's own estimate ranks the candidates.
@@ -42,7 +42,7 @@ def guidance_for(device: str, model_dir: Path) -> Guidance:
 
 
 def order_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> Order:
-    """The order in which `candidates` are tried, early among them what would be answered without a measurement."""
+    """The order in which to try `candidates`; the config that would be answered without a measurement comes early."""
     model, profile = guidance.model_of(device), find_profile(device)
     predicted = first_choice(model, problem, profile) if model and profile else None
     winners = (predicted[0], *guidance.winners) if predicted else guidance.winners

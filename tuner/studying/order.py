@@ -24,7 +24,7 @@ OPTIMISM: Final = 0.6
 MOST_WINNERS: Final = 4
 #: The best expected candidates, which results reorder; the rest of a longer list follows as expected.
 REORDERED: Final = 4096
-#: By how much a candidate has to be faster to count: the share within which two candidates tie.
+#: How much faster a candidate must be to count: the share within which two candidates tie.
 MARGIN: Final = 0.02
 #: Joint draws behind an outlook, and the most promising candidates that they cover.
 DRAWS: Final = 512
@@ -33,7 +33,7 @@ COVERED: Final = 192
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a search may still find.
+    """The gain that a search may still find.
 
     Attributes:
         chance: that an untried candidate is faster than the best by more than `margin`.
@@ -67,7 +67,7 @@ class Order:
         self._results: dict[int, float] = {}
 
     def tell(self, config: Config, time_us: float) -> None:
-        """How a candidate ended, proposed here or not: infinite where it failed."""
+        """Records a candidate's time, proposed here or not: infinite if it failed."""
         row = self._row.get(config)
         if row is not None:
             self._taken[row] = True
@@ -82,7 +82,7 @@ class Order:
         return [self._candidates[row] for row in rows]
 
     def outlook(self, margin: float = MARGIN) -> Outlook | None:
-        """What is left to find; None before the first correct candidate."""
+        """The gain still to find; None before the first correct candidate."""
         incumbent = min((us for us in self._results.values() if us == us), default=math.nan)
         if math.isnan(incumbent):
             return None

@@ -1,4 +1,4 @@
-"""Retuning: measures bests again whose program has changed since, and says which winners moved."""
+"""Retuning: measures bests with a changed program again, and says which winners moved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workers.errors import WorkerError
 from workers.measurement import Program
 from workers.ports import Worker
 
-#: A model's untried first choice is worth a measurement if it promises more than the tie band.
+#: A model's untried first choice is worth measuring if it promises to gain more than the tie band.
 _PROMISE: Final = 1.02
 
 
@@ -62,7 +62,7 @@ class Retuned:
 
 
 def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedModel | None) -> Iterator[Stale]:
-    """Compares bests of the worker's device with what the worker would run, one by one.
+    """Compares the bests of the worker's device one by one with the program that the worker would run.
 
     A best whose problem the worker does not know is left out.
 

@@ -1,4 +1,4 @@
-"""Screening: propose, measure, record. Every candidate is tried on this one path.
+"""Screening: propose, measure, record. Every candidate takes this one path.
 
 `gemmtune tune` screens until its budget is spent. A campaign's round screens for some seconds on any node, and the next
 round goes on from what was recorded. This module knows neither the store nor the device.
@@ -41,7 +41,7 @@ TWINS: Final = 2
 DOUBTFUL: Final = 1.0
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
-#: Candidates that are tried before anything is said about what more of them may gain.
+#: Candidates to try before judging what more of them may gain.
 JUDGED_AFTER: Final = 12
 #: Bounds of a budget: more turns of the finals, or more candidates of one problem, have no use.
 MOST_CANDIDATES: Final = 100_000
@@ -70,8 +70,8 @@ class Budget:
         seconds: wall time of this run, set-up excluded; None for no limit.
         turns: fewest turns that the finalists take.
         target: stop screening once the best reaches this share of the roofline bound; None for no target.
-        gain: stop screening once what measuring on is expected to gain falls below this share of the best time;
-            None to go on whatever is expected.
+        gain: stop screening once the expected gain of measuring on falls below this share of the best time; None for no
+            limit.
     """
 
     candidates: int = 96
@@ -113,7 +113,6 @@ class Trial:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Trial:
-        """From a measurement."""
         samples = measurement.samples_us
         noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
         return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
@@ -172,17 +171,17 @@ class Search:
 
     @property
     def total(self) -> int:
-        """How many are tried when no target ends it earlier."""
+        """The number of candidates to try, unless a target ends the search earlier."""
         return min(self._budget.candidates, len(self._candidates))
 
     @property
     def failed(self) -> dict[str, int]:
-        """How many did not end `correct`, by outcome."""
+        """The number of failed candidates, by outcome."""
         return dict(Counter(entry.outcome.value for entry in self.tried if entry.outcome is not Outcome.CORRECT))
 
     @property
     def pending(self) -> list[Config]:
-        """Proposed, and not told yet."""
+        """Candidates proposed and not measured yet."""
         return list(self._pending)
 
     def propose(self) -> list[Config]:
@@ -206,7 +205,7 @@ class Search:
         return fresh
 
     def tell(self, measurement: Measurement) -> None:
-        """How a candidate ended, proposed here or not."""
+        """Records a candidate's result, proposed here or not."""
         entry = Trial.of(measurement)
         self.tried.append(entry)
         trial = self._pending.pop(entry.config, None)
@@ -246,7 +245,7 @@ class Search:
         return self._profile is not None and is_legal(family_named(config.family), self._problem, config, self._profile)
 
     def outlook(self) -> Outlook | None:
-        """What measuring on may still gain; None before the first correct candidate."""
+        """The gain that more measurements may bring; None before the first correct candidate."""
         return self._order.outlook()
 
     def _reason_to_end(self) -> str:

@@ -1,11 +1,10 @@
-"""Bundles read back: every file is checked before anything of it is used."""
+"""Bundles read back: checks every file before using any."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 from space.problem import Problem
 from space.registry import family_named
+from tuner.cubins import fault_of
 from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.tables.exporters.bundle import SCHEMA
@@ -21,17 +21,11 @@ from tuner.tables.tables import bests_in, read_document
 #: The only names that a manifest may list.
 _NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII)
 _MOST_MANIFEST_BYTES: Final = 64 << 20
-#: Twenty times our largest kernel.
-_MOST_CUBIN_BYTES: Final = 2 << 20
-#: ELF of 64 bits, little-endian; machine 190 is CUDA (elf.h: EM_CUDA).
-_ELF: Final = b"\x7fELF\x02\x01"
-_CUDA: Final = 190
-_HEADER: Final = struct.Struct("<18xH28xI")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle whose files are what its manifest says.
+    """A bundle whose files match its manifest.
 
     Attributes:
         device, arch: what it was measured on and compiled for.
@@ -65,10 +59,11 @@ def read_bundle(folder: Path) -> Bundle:
     document = read_document(folder / "table.json")
     if "table.json" not in contents or document["device"] != manifest["device"]:
         raise TableError(f"{folder} has no table of {manifest['device']!r}: export it again")
-    programs = {}
+    arch, programs = str(manifest["arch"]), dict[str, bytes]()
     for name, content in contents.items():
         if name.startswith("cubins/"):
-            _check_program(folder / name, content, str(manifest["arch"]))
+            if fault := fault_of(content, arch):
+                raise TableError(f"{folder / name} is not a program for {arch}: {fault}; export the bundle again")
             programs[Path(name).stem] = content
     bests = {best.problem.key: best for best in bests_in(document, folder / "table.json")}
     for key, best in bests.items():
@@ -76,7 +71,7 @@ def read_bundle(folder: Path) -> Bundle:
         if family_named(best.config.family).own and digest not in programs:
             raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")
     library = frozenset(map(str, document.get("library", ())))
-    return Bundle(str(manifest["device"]), str(manifest["arch"]), document, bests, library, programs)
+    return Bundle(str(manifest["device"]), arch, document, bests, library, programs)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -86,18 +81,18 @@ def _manifest(folder: Path) -> dict[str, Any]:
             text = file.read(_MOST_MANIFEST_BYTES + 1)
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or len(text) > _MOST_MANIFEST_BYTES:
-            raise TableError(f"{path} is no manifest: export the bundle again")
+            raise TableError(f"{path} is not a manifest: export the bundle again")
         if manifest.get("schema") != SCHEMA:
             raise TableError(f"{path} is a {manifest.get('schema')!r}, not a {SCHEMA!r}: export the bundle again")
         files = manifest["files"]
         for name, digest in files.items():
             if not _NAMES.fullmatch(name) or not isinstance(digest, str):
-                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: nothing of it is used")
+                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: none of it is used")
         return manifest
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): give a folder of `--format bundle`") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TableError(f"{path} is no manifest ({error}): export the bundle again") from error
+        raise TableError(f"{path} is not a manifest ({error}): export the bundle again") from error
 
 
 def _file(folder: Path, name: str, digest: str) -> bytes:
@@ -111,14 +106,3 @@ def _file(folder: Path, name: str, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise TableError(f"{path} was changed: its SHA-256 is not that of manifest.json; copy the bundle again")
     return content
-
-
-def _check_program(path: Path, content: bytes, arch: str) -> None:
-    """Checks that a file is a program for the manifest's arch."""
-    if len(content) > _MOST_CUBIN_BYTES or len(content) < _HEADER.size or not content.startswith(_ELF):
-        raise TableError(f"{path} is no CUDA program: export the bundle again")
-    machine, flags = _HEADER.unpack_from(content)
-    number = re.sub(r"\D", "", arch)
-    # The second byte of the flags is the SM number, as in 90.
-    if machine != _CUDA or str(flags >> 8 & 0xFF) != number:
-        raise TableError(f"{path} is no program for {arch}: export the bundle on a machine that has one")

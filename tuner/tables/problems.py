@@ -80,7 +80,7 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
 
 
 def count_of(entry: Mapping[str, Any], where: str) -> int:
-    """How often an entry says that its problem runs; 1 if it says nothing.
+    """How often an entry's problem runs; 1 if the entry does not say.
 
     Raises:
         ProblemError: it says no whole number from 1 to `MOST_COUNT`.
@@ -109,7 +109,7 @@ def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def number(text: str, pattern: re.Pattern[str] = _NUMBER) -> int | str:
-    """The number that a text spells; otherwise the text itself, for the error message."""
+    """A text as a number, or the text itself, for the error message, if it is none."""
     return int(text) if pattern.fullmatch(text) else text
 
 

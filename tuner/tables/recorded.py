@@ -44,9 +44,9 @@ class RecordedBests:
         note = "; ".join(filter(None, (winner.measurement.note, said)))
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
-        recorded = [best for table in self._tables for best in table.neighbours(problem, device, policy)]
+        recorded = [best for table in self._tables for best in table.neighbours(problem, device)]
         found = {best.problem.key: best for best in sorted(recorded, key=_rank, reverse=True)}
         return sorted(found.values(), key=lambda best: (problem.distance(best.problem), best.problem.key))
 

@@ -1,4 +1,4 @@
-"""Shapes: the problems of a program with how often each runs, and what its source had beside them."""
+"""Shapes: the problems of a program with their counts, and the products that gemmtune does not tune."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What sources contain.
+    """The content of sources.
 
     Attributes:
         counts: how often each problem runs, in the order of the sources.
         left_out: products that gemmtune does not tune: reason, and how often such a product runs.
-        notes: what a reader should know of the counts.
+        notes: remarks on the counts.
     """
 
     counts: Mapping[Problem, int]
@@ -62,7 +62,6 @@ class Tally:
         self._notes[sentence] = None
 
     def shapes(self) -> Shapes:
-        """What was collected."""
         return Shapes(dict(self._counts), dict(self._left_out), tuple(self._notes))
 
 

@@ -113,11 +113,11 @@ class TableBests:
         best = self._bests.get((problem.key, device))
         return best if best and policy in (None, best.policy) else None
 
-    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         alike = [
             best for best in self._bests.values()
-            if best.device == device and best.problem != problem and policy in (None, best.policy)
+            if best.device == device and best.problem != problem
             and best.problem.key_around_shape() == problem.key_around_shape()
         ]  # fmt: skip
         return sorted(alike, key=lambda best: (problem.distance(best.problem), best.problem.key))

@@ -45,7 +45,7 @@ def seconds_since_1970(dialect: str, moment: Any) -> Any:  # noqa: ANN401  (a co
 
 @lru_cache
 def _query(dialect: str, some: bool) -> Select[*tuple[Any, ...]]:
-    """Selects what `read` reads. To build a statement takes longer than to run it.
+    """Selects what `read` reads. Building a statement takes longer than running it.
 
     Args:
         some: only bests of `problem_ids`.

@@ -27,7 +27,7 @@ from tuner.views.shapes import CLASSES
 MOST_ROWS: Final = 200_000
 #: Devices whose bests are held; each best takes half a KiB.
 MOST_DEVICES: Final = 4
-#: With more changed problems, all are read: that is as quick.
+#: Above this number of changed problems, reading all rows is as quick.
 _MOST_CHANGED: Final = 1_000
 #: With more changed problems a document has all rows: putting so many into a page's columns would hold up the page.
 MOST_SINCE: Final = 200
@@ -47,7 +47,7 @@ _BOUNDS: Final = ("memory", "compute", None)
 _READ: Final = (*_PLAIN, *_TIMES, *_PAIRED, "key", "group", "stale", "class", "bound", "policy", "device_kind",
                 "provenance_id")  # fmt: skip
 _Rows = npt.NDArray[np.intp]
-#: Problems of a device with a best that is new or gone. To build a statement takes longer than to run it.
+#: Problems of a device with a best that is new or gone. Building a statement takes longer than running it.
 _CHANGED: Final = union(
     select(BestRow.problem_id).join(BestRow.device)
     .where(BestRow.version > bindparam("version"), DeviceRow.name == bindparam("device")),
@@ -79,8 +79,8 @@ class Weight:
 class DeviceColumns:
     """The bests of one device, read as far as `version`.
 
-    Whether a kernel has changed takes long to find out where sources have: after an upgrade, for every best. What
-    `_AT_ONCE_SECONDS` don't suffice for is compared in the background.
+    Where sources have changed, as after an upgrade, finding out whether a kernel has changed takes long.
+    Comparisons that take longer than `_AT_ONCE_SECONDS` continue in the background.
     """
 
     def __init__(self, store: Store, device: str) -> None:
@@ -105,7 +105,7 @@ class DeviceColumns:
 
     @property
     def state(self) -> tuple[int, int]:
-        """Changes whenever a document does."""
+        """A value that changes with every document."""
         return self.version, self._compared
 
     def compare(self) -> None:
@@ -170,7 +170,7 @@ class DeviceColumns:
             return self._document(policy, None)
 
     def since(self, after: int, policy: str | None = None) -> dict[str, Any] | None:
-        """The same columns with the rows alone that changed after a version.
+        """The same columns with only the rows that changed after a version.
 
         Returns:
             None if all rows have to be read: the version is from before a restore, or too much has changed.

@@ -19,7 +19,7 @@ from space.knobs import Knob, KnobValue
 from space.problem import Problem
 
 CellState = Literal["worth", "not_worth", "illegal"]
-#: Configs of the rest of the space that are moved into a cell to see whether any is legal there.
+#: Configs of the rest of the space that are tried in a cell to see whether any is legal there.
 _TRIED: Final = 512
 
 

@@ -145,7 +145,6 @@ class Configs:
         return np.fromiter(map(self._places.__getitem__, ids), np.int32, len(ids))
 
     def families(self, places: Places) -> list[str]:
-        """The configs' families."""
         return self._families.of(places)
 
     def config(self, place: int) -> Config:

@@ -55,7 +55,7 @@ class ProgramChange:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The programs of a device's bests, oldest first, and the changes between them."""
+    """The programs that measured a device's bests, oldest first, and the changes between them."""
 
     device: str
     programs: tuple[ProgramFacts, ...]

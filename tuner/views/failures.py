@@ -52,7 +52,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failures of one outcome and family that said the same, numbers aside."""
+    """Failures of one outcome and family with the same message, numbers aside."""
 
     outcome: str
     family: str
@@ -103,7 +103,7 @@ class _Group:
 
 
 def version(store: Store, wanted: FailureFilter) -> tuple[object, ...]:
-    """Changes whenever `failures` does."""
+    """A value that changes whenever `failures` does."""
     measured = store.changed()["measurement"]
     with store.transaction() as session:
         return measured, _suspects(session, wanted)
@@ -136,7 +136,7 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
 
 
 def message_of(detail: str) -> str:
-    """What a failure said, without its numbers, so that failures of one cause say the same."""
+    """A failure's message without its numbers, so that failures of one cause have one message."""
     line = next((line.strip() for line in detail.splitlines() if line.strip()), "")
     return _NUMBER.sub("#", line[:_MOST_MESSAGE])
 

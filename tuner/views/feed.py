@@ -1,4 +1,4 @@
-"""The feed: what has changed in the store since it was last looked at, as events."""
+"""The feed: changes of the store since the last look, as events."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tuner.fleet.campaigns.workers import Workers
 from tuner.views.columnar import rows_of
 from tuner.views.rounds import ProgressBoard, facts, selected
 
-#: More changes of bests at once are one event that says how many there are.
+#: More changes of bests at once become one event with their number.
 MOST_BESTS: Final = 200
-#: Problems that an event of new measurements names; with more of them it names none.
+#: Most problems that an event of new measurements names; of more it names none.
 MOST_PROBLEMS: Final = 50
 #: Commits may become visible a little out of order: rounds that ended so long before the last look are read again.
 _OVERLAP: Final = timedelta(seconds=5)
-#: Ended rounds whose end was told.
+#: Ended rounds that were reported.
 _MOST_TOLD: Final = 20_000
 _Item = CampaignProblemRow
 #: Id, name and status.
 _Campaign = tuple[int, str, str]
-#: What every look asks. To build a statement takes longer than to run it.
+#: The query of every look. Building a statement takes longer than running it.
 _ROUNDS: Final = (
     selected().where(or_(RoundRow.status == "running", RoundRow.ended_at >= bindparam("since"))).order_by(RoundRow.id)
 )
@@ -65,7 +65,7 @@ class Event:
 
 
 class Feed:
-    """Compares the store with what it was."""
+    """Compares the store with its earlier state."""
 
     def __init__(self, store: Store, workers: Workers, board: ProgressBoard) -> None:
         self._store, self._workers, self._board = store, workers, board

@@ -53,7 +53,7 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class FleetFacts:
     """The fleet at one moment; `workers` are counts by status."""
 
     at: datetime
@@ -62,8 +62,8 @@ class Census:
     items: tuple[WorkerFacts, ...]
 
 
-def census(store: Store, workers: Workers, board: ProgressBoard) -> Census:
-    """The fleet now: workers that are live or draining, and those that are gone since an hour."""
+def fleet_facts(store: Store, workers: Workers, board: ProgressBoard) -> FleetFacts:
+    """The fleet now: workers that are live or draining, and those that left within the last hour."""
     listed: list[Worker] = []
     with store.transaction() as session:
         moment = now(session)
@@ -78,7 +78,7 @@ def census(store: Store, workers: Workers, board: ProgressBoard) -> Census:
         WorkerFacts(worker, held.get(worker.id), clocks.get(worker.id), _busy_share(worker, moment))
         for worker in listed
     )
-    return Census(moment, dict(Counter(worker.status for worker in listed)), _devices(items, waiting), items)
+    return FleetFacts(moment, dict(Counter(worker.status for worker in listed)), _devices(items, waiting), items)
 
 
 def _busy_share(worker: Worker, moment: datetime) -> float:

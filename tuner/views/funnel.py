@@ -1,4 +1,4 @@
-"""The funnel: how all configs of a problem become the one that is served."""
+"""The funnel: the steps from all configs of a problem to the served one."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def ladder(
     """The answers for every M of the weight that `weight` multiplies with.
 
     Args:
-        recordings: bests of recordings, which answer where `bests` has nothing of a problem.
+        recordings: bests of recordings, which answer if `bests` lacks a problem.
 
     Raises:
         ProblemError: there is no M, or an M is not a valid extent.

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.explain import Explanation, explain
@@ -112,14 +111,12 @@ def neighbours(family: Family, problem: Problem, config: Config, device: DeviceP
         said,
         tuple(KnobStates(knob.name, config[knob.name], knob.default, knob.decides, knob.meaning, knob in family.free,
                          tuple(states[knob.name])) for knob in knobs),
-        _shared_memory(own, said.derived, config, device), _registers(said.derived, device),
+        _shared_memory(said.derived, config, device), _registers(said.derived, device),
         expected if expected is not None and math.isfinite(expected) else None,
     )  # fmt: skip
 
 
-def _shared_memory(
-    columns: Columns, derived: Mapping[str, int], config: Config, device: DeviceProfile
-) -> SharedMemory | None:
+def _shared_memory(derived: Mapping[str, int], config: Config, device: DeviceProfile) -> SharedMemory | None:
     if "shared_memory_bytes" not in derived:
         return None
     used, parts = derived["shared_memory_bytes"], list[Part]()

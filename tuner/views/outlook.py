@@ -21,7 +21,7 @@ from tuner.views import studies
 
 @dataclass(frozen=True, slots=True)
 class StudyOutlook:
-    """What a study may still find.
+    """The gain that a study may still find.
 
     Attributes:
         tried: candidates screened.

@@ -1,4 +1,4 @@
-"""What columns say of problems, worked out for thousands at once: an object for each would take 20 µs."""
+"""Facts of problems, computed for thousands at once: an object for each would take 20 µs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """How a `Gemm`'s operations and bytes follow from its extents."""
+    """A `Gemm`'s operations and bytes as functions of its extents."""
 
     group: int
     flops: int
@@ -87,7 +87,7 @@ class ProblemFacts:
     def _all_plain(
         self, keys: Sequence[str], m: Sequence[int], n: Sequence[int], k: Sequence[int], found: Columns
     ) -> npt.NDArray[np.bool_]:
-        """Fills the rows of plain products, and says which these are."""
+        """Fills the rows of plain products, and returns a mask of them."""
         signatures: dict[tuple[str, str], int] = {}
         coefficients: list[_Plain | None] = []
         at = np.empty(len(keys), np.int32)

@@ -1,4 +1,4 @@
-"""Rounds: what workers did and do, with the progress that their heartbeats carry."""
+"""Rounds: past and running work of workers, with the progress from their heartbeats."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class RoundFilter:
 
 
 class ProgressBoard:
-    """The progress of running rounds, as this service's workers tell it. It is telemetry, no evidence: never stored."""
+    """The progress of running rounds, as this service's workers report it: telemetry, never stored."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, ProgressFacts] = OrderedDict()
         self._lock = threading.Lock()
 
     def put(self, round_id: int, progress: RoundProgress) -> None:
-        """Takes what a heartbeat says."""
+        """Takes the progress in a heartbeat."""
         with self._lock:
             self._known.pop(round_id, None)
             self._known[round_id] = ProgressFacts(progress.stage, progress.tried, progress.best_us, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Shapes: one word for what sort of product a problem is."""
+"""Shapes: one word for a problem's proportions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLASSES: Final[tuple[ShapeClass, ...]] = get_args(ShapeClass)
 
 #: Up to this many rows or columns, reading the other operand takes all the time.
 _SKINNY: Final = 64
-#: K is long, or short, against M and N from this factor on.
+#: Least factor by which K is long, or short, against M and N.
 _DEEP: Final = 8
 _WIDE: Final = 4
 _Extents = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Versions: numbers that change whenever what a view was made from has changed."""
+"""Versions: numbers that change with the data behind a view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Version = tuple[object, ...]
 
 
 def of_problem(store: Store, key: str, device: str) -> Version:
-    """Of the measurements and bests of a problem on a device, whichever campaign adds them."""
+    """The version of a problem's measurements and bests on a device, over all campaigns."""
     measured = select(func.max(MeasurementRow.id)).where(
         MeasurementRow.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == key))
     )
@@ -21,7 +21,7 @@ def of_problem(store: Store, key: str, device: str) -> Version:
 
 
 def of_study(store: Store, study_id: int) -> Version:
-    """Of a study, its measurements and the bests of its problem."""
+    """The version of a study, its measurements and the bests of its problem."""
     of_its_problem = BestRow.problem_id.in_(select(StudyRow.problem_id).where(StudyRow.id == study_id))
     return _read(
         store, select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id), _best(of_its_problem),

@@ -96,7 +96,7 @@ class Bench:
 
     Attributes:
         facts: of the device.
-        libraries: what the families that launch other people's kernels need, by family.
+        libraries: libraries of the families that launch third-party kernels, by family.
         baselines: those families' candidates for the problem, the first choice of each library first.
         busy_us: time that the GPU has worked on candidates since the process began.
         outputs: of the problem, under watch while candidates are timed.

@@ -1,4 +1,4 @@
-"""Bounds: how far a right C may be from the exact one, by dtype and K. Derived here, not guessed; no GPU needed.
+"""Bounds: how far a correct C may be from the exact one, by dtype and K. Derived here, not guessed; no GPU needed.
 
 Three errors add up: sums are kept in fewer bits than they need, the epilogue is computed in f32, and the result is
 rounded to C's dtype. Whole numbers have none of them: integer results are compared exactly.
@@ -28,7 +28,7 @@ MOST_EXACT_HALF_K: Final = 2**17
 #: fp8 products between two promotions to f32.
 PROMOTION_K: Final = 128
 _F32_ROUNDING: Final = 2.0**-23
-#: Most times that the exponent of a running sum grows, counting again after it has shrunk.
+#: How often the exponent of a running sum grows at most, counting again after it has shrunk.
 _MAX_GROWTHS: Final = 24
 #: No sum and no error leaves this many standard deviations: 2^40 elements exceed it with a chance of 1e-3.
 _SIGMAS: Final = 8.0
@@ -45,7 +45,7 @@ _ACTIVATION_SHARE: Final = 2.0**-11
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What rounding to a dtype does.
+    """The errors of rounding to a dtype.
 
     Attributes:
         rounding: largest error to nearest, as a share of the value: 2^-p for p significant bits.

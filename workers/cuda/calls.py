@@ -232,12 +232,10 @@ class _Wanted(Shared):
         self.found: dict[str, Scratch] = {}
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
-        """A placeholder: every call has its own."""
         self.found[name] = Scratch(size_bytes, zeroed)
         return self._anywhere
 
     def maps(self, box: Box) -> Callable[[int], TensorMap]:
-        """Descriptors that are not shared."""
         return partial(_placed, box)
 
 

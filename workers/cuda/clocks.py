@@ -42,7 +42,6 @@ class Monitor:
 
     @property
     def driver(self) -> str:
-        """Driver version."""
         return str(self._nvml.system_get_driver_version())
 
     def read(self) -> Clocks:

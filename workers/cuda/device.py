@@ -25,7 +25,7 @@ def open_device(ordinal: int) -> DeviceFacts:
     try:
         check("cuInit", cu.cuInit(0))
     except CudaError as error:
-        raise DriverError(f"the NVIDIA driver finds no GPU ({error}): see what nvidia-smi says") from error
+        raise DriverError(f"the NVIDIA driver finds no GPU ({error}): check it with nvidia-smi") from error
     check_driver_age(int(check("cuDriverGetVersion", cu.cuDriverGetVersion())), nvrtc_version())
     count = int(check("cuDeviceGetCount", cu.cuDeviceGetCount()))
     if ordinal >= count:

@@ -23,11 +23,11 @@ PROCESS: Final = ("-m", "workers.cuda.process")
 
 
 class GpuProcess:
-    """One GPU of this machine: its process, the builder of its candidates, and what the process says of itself.
+    """One GPU of this machine: its process, the builder of its candidates, and the process's facts about itself.
 
     Attributes:
-        libraries: versions of NVRTC and of other people's libraries, by name.
-        notices: what readers of its measurements should know, such as another process on the same GPU.
+        libraries: versions of NVRTC and of third-party libraries, by name.
+        notices: remarks for readers of its measurements, such as another process on the same GPU.
         prepared: the round whose operands the GPU process holds.
     """
 
@@ -66,11 +66,10 @@ class GpuProcess:
 
     @property
     def facts(self) -> DeviceFacts:
-        """The GPU."""
         return self._facts
 
     def program(self, problem: Problem) -> Program:
-        """What would run for a problem."""
+        """The program that would run for a problem."""
         competing = families_for(self.facts.arch, problem)
         sources, libraries = sources_digest(competing, problem), self.libraries
         return Program(sources, libraries["nvrtc"], self.facts.driver, libraries.get("cublaslt", ""))

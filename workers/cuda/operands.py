@@ -82,18 +82,18 @@ def copy_bytes(parts: tuple[Part, ...]) -> int:
 
 
 def poison_of(dtype: str, turn: int) -> int:
-    """Four bytes that no right result holds everywhere, different from one turn to the next."""
+    """Four bytes that no correct result holds everywhere, different in each turn."""
     poisons = _INTEGER_POISONS if dtype in ("s32", "int8") else _POISONS
     return poisons[turn % len(poisons)]
 
 
 def cold_copies(read_bytes: int, l2_bytes: int) -> int:
-    """How many copies, each read whole by a launch, keep L2 cold: none is still in it when its turn comes again."""
+    """How many copies keep L2 cold, if each launch reads one whole: none is still in L2 when its turn comes again."""
     return -(-COLD_FACTOR * l2_bytes // read_bytes) + 1
 
 
 class Operands:
-    """Everything that candidates of one problem read and write, and the references that they are compared with.
+    """Everything that candidates of one problem read and write, and the references to compare with.
 
     Attributes:
         output: the array that is compared.
@@ -138,7 +138,7 @@ class Operands:
         return self._buffers[copy].address + self.output.offset
 
     def poison(self, copy: OwnCopy, turn: int) -> None:
-        """Overwrites the output with values that no right result has, differently from turn to turn."""
+        """Overwrites the output with values that no correct result has, different in each turn."""
         self._fill_bytes(self.output_address(copy), self.output.size_bytes, poison_of(self.output.dtype, turn))
 
     def guards(self, copy: OwnCopy) -> Iterator[GuardZone]:

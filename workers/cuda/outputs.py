@@ -1,4 +1,4 @@
-"""Outputs under watch: what timed launches wrote has to be what was verified, copy by copy."""
+"""Outputs under watch: timed launches must write what was verified, copy by copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Outputs that launches left otherwise than verified.
+    """Outputs that differ from what was verified.
 
     Attributes:
         copies: how many, over all comparisons.
@@ -95,7 +95,7 @@ class Outputs:
         )  # fmt: skip
 
     def differences(self) -> dict[int, Difference]:
-        """What the comparisons since the last call found, by slot; waits for the stream."""
+        """The differences that the comparisons found since the last call, by slot; waits for the stream."""
         self._found.fetch(self._changed.address, self._stream)
         self._clear(self._changed)
         self._stream.synchronize()

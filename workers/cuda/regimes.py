@@ -1,7 +1,7 @@
 """Regimes: how rivals are timed in the finals, one function for each policy.
 
 Each function gives every rival its times under one policy. What the rivals wrote meanwhile is compared, run by run,
-with what was verified; outputs are poisoned in between. A rival that wrote something else is out.
+with what was verified; outputs are poisoned in between. A rival with other output is out.
 
 How long a kernel's own power takes to set its clock, on one H200 at its power limit: in blocks of up to 12 ms rivals
 share a clock. In blocks of 600 ms the first 50 ms run at the clock that the kernel before left, up to 15 % off; behind
@@ -69,7 +69,7 @@ class Rival:
 
     Attributes:
         taken: its times, by policy.
-        wrong: why it is out; empty while it is not.
+        wrong: why it is out; empty while it competes.
     """
 
     ready: Ready
@@ -259,7 +259,7 @@ def _turn(bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], n
 
 
 def _out(bench: Bench, rivals: Sequence[Rival], launches: Callable[[Rival], int]) -> None:
-    """Puts out whoever wrote something else than was verified."""
+    """Excludes rivals whose output differs from what was verified."""
     found = bench.outputs.differences()
     for place, difference in found.items():
         rivals[place].wrong = rivals[place].wrong or difference.text(launches(rivals[place]))

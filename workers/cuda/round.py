@@ -58,12 +58,12 @@ class CudaRound:
 
     @property
     def baselines(self) -> tuple[Config, ...]:
-        """Candidates of other people's libraries, the first choice of each first."""
+        """Candidates of third-party libraries, the first choice of each first."""
         return self._baselines
 
     @property
     def provenance(self) -> Provenance:
-        """What this round's measurements depend on."""
+        """The provenance of this round's measurements."""
         facts, program = self._gpu.facts, self._gpu.program(self._problem)
         return Provenance(
             facts.name, facts.uuid, program.driver, program.nvrtc, program.kernel_source_digest, program.cublaslt,
@@ -87,8 +87,8 @@ class CudaRound:
                     f"tune a smaller problem, or free the GPU"
                 ) from error
             raise ProcessError(
-                f"{self._problem.shape} can't be prepared ({error}): see what nvidia-smi says of the GPU; what was "
-                f"measured is kept, and the same command goes on from there"
+                f"{self._problem.shape} can't be prepared ({error}): check the GPU with nvidia-smi; all measurements "
+                f"are kept, and the same command resumes"
             ) from error
         self._gpu.prepared = self
 

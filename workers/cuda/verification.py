@@ -21,7 +21,7 @@ from workers.measurement import Verification
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks found.
+    """The result of the checks.
 
     Attributes:
         reason: why the candidate is wrong; empty where it is right.

@@ -248,12 +248,6 @@ declare namespace Api {
     rule: ((string | null)[])[];
     expected_us: ((number | null)[])[];
   };
-  type CensusOut = {
-    at: string;
-    workers: Record<string, number>;
-    devices: FleetDeviceOut[];
-    items: WorkerFactsOut[];
-  };
   type Change = {
     knob: string;
     value: number | string;
@@ -497,6 +491,12 @@ declare namespace Api {
     draining: number;
     busy: number;
     waiting_problems: number;
+  };
+  type FleetOut = {
+    at: string;
+    workers: Record<string, number>;
+    devices: FleetDeviceOut[];
+    items: WorkerFactsOut[];
   };
   type FunnelOut = {
     problem: ProblemOut;
@@ -1124,7 +1124,7 @@ declare namespace Api {
     P extends "/v1/campaigns" ? CampaignsPage :
     P extends "/v1/devices" ? DevicesOut :
     P extends "/v1/failures" ? FailuresOut :
-    P extends "/v1/fleet" ? CensusOut :
+    P extends "/v1/fleet" ? FleetOut :
     P extends "/v1/funnel" ? FunnelOut :
     P extends "/v1/importance" ? ImportanceOut :
     P extends "/v1/ladder" ? LadderOut :

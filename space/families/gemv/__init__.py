@@ -11,8 +11,9 @@ from space.families.gemv.rules import LEGAL
 from space.families.gemv.worth import WORTH
 from space.family import Family
 
-#: Three recorded problems, all of one row of A, are too few to ground its estimate: it is tried, and where another
-#: estimate is grounded, never answers for what was not measured. On an H200, it was the fastest for two of the three.
+#: Three recorded problems, all of one row of A, are too few to ground its estimate: tuning tries it, but where another
+#: estimate is grounded, it never answers for an unmeasured problem. On an H200, it was the fastest for two of the
+#: three.
 GEMV: Final = Family(
     "gemv", frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_120a", "sm_121a"}), KNOBS, DERIVED,
     LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False, special=True,

@@ -14,9 +14,10 @@ from space.families.gemv.knobs import A_SMEM
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 
-#: Registers that `held_registers` does not count, for indices and arguments; and those of an epilogue, which it counts.
+#: Registers for indices and arguments, which `held_registers` does not count; and those of an epilogue, which it
+#: counts.
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
-#: And more on sm_120a and sm_121a: with as few as elsewhere, 2 of 120 random legal configs spilled.
+#: Further ones on sm_120a and sm_121a: without them, 2 of 120 random legal configs spilled.
 CONSUMER_BLACKWELL_REGISTERS: Final = 8
 
 

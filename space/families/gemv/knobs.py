@@ -28,7 +28,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("buffers", (1, 2), 1, "compile",
          "sets of loads; with 2, the next set is in flight while the current one is multiplied"),
     Knob("blocks_per_sm", (1, 2, 3, 4, 6, 8, 16), 2, "compile",
-         "blocks per multiprocessor that registers must suffice for; a persistent grid has as many"),
+         "blocks per multiprocessor that the registers must allow; a persistent grid has as many"),
     Knob("a_path", A_PATHS, "smem", "compile", "where A is read from: staged in shared memory, or through L1"),
     Knob("split_k", (1, 2, 4, 8, 16, 32), 1, "launch",
          "slices of K that different blocks multiply; the last block to finish sums them in order"),

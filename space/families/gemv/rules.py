@@ -20,7 +20,7 @@ _LIMITS = "CUDA C++ Programming Guide, compute capabilities"
 
 
 def _others(c: Columns) -> str:
-    """The family for what this one refuses."""
+    """The family to use where this one refuses."""
     return "sm90_wgmma" if "wgmma" in c.arch.features else "mma_sync"
 
 

@@ -50,7 +50,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            "a line that several loads touch is requested several times", ("lanes", "load_bytes"),
            lambda c: (c["lanes"] * c["load_bytes"] >= LINE_BYTES) | (c["lanes"] == WARP_THREADS)
                      | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem))),
-    _worth("worth.in_flight", "a multiprocessor has 12 to 128 KiB in flight, or all that there is",
+    _worth("worth.in_flight", "a multiprocessor has 12 to 128 KiB in flight, or all of a small problem",
            "less leaves memory idle; more only waits longer",
            ("in_flight_bytes", "blocks_per_sm", "tiles_n", "split_k", "steps", "buffers"), _in_flight),
     _worth("worth.steps", "if there are few steps, at least half of the last one is used", "idle lanes load nothing",
@@ -76,7 +76,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.prefetch_bytes", "a load makes L2 fetch one or two lines", "rows of B are read whole",
            ("prefetch_bytes",), lambda c: c["prefetch_bytes"] > 0),
     _worth("worth.prefetch_steps", "nothing is prefetched into L2",
-           "it helps only behind another kernel, and a kernel measured among copies of itself does not show that",
+           "it helps only behind another kernel, which measuring among copies of the same kernel does not show",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),
     _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",),
            lambda c: c["pdl"] == 0),

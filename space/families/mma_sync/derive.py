@@ -21,8 +21,8 @@ from space.instructions.wgmma import WARPGROUP_THREADS
 INSTRUCTION_M, INSTRUCTION_N, INSTRUCTION_K_BYTES = 16, 8, 32
 #: Registers that setmaxnreg leaves a thread of a producer warpgroup.
 PRODUCER_REGISTERS: Final = 24
-#: A producer warpgroup gives its registers to so many multiplying threads of a multiprocessor or more, if every thread
-#: starts with so many: of 40, ptxas takes 48.
+#: A producer warpgroup gives up registers if a multiprocessor has at least this many multiplying threads, and if every
+#: thread starts with at least this many registers: of 40, ptxas takes 48.
 GIVING_THREADS, GIVING_REGISTERS = 256, 48
 #: Shared memory of a block starts at such an address and is a multiple of it; behind the ring lies a word of split-K.
 SMEM_ALIGN_BYTES, FLAG_BYTES = 128, 16

@@ -25,9 +25,9 @@ from space.layouts.banks import BYTES_PER_CLOCK
 #: Rate of mma.sync as a share of wgmma's: a bare loop of it on an H200 reaches 0.71 (tf32) to 0.84 (int8) of what wgmma
 #: sustains there.
 SHARE_OF_WGMMA: Final = 0.77
-#: What one multiprocessor reads from L2 at most, per clock.
+#: Most bytes that one multiprocessor reads from L2 per clock.
 L2_BYTES_PER_CLOCK: Final = 64
-#: What waits add to the time of the products, which warps of the same multiprocessor hide; assumed.
+#: Time that waits add to that of the products, and that warps of the same multiprocessor hide; assumed.
 LONE_WARP: Final = 0.4
 #: Latency from issuing a copy to its arrival, under load; a ring of S stages hides it behind S - 1 of them.
 LOAD_LATENCY_CLOCKS: Final = 1_250
@@ -106,7 +106,7 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     )
     # Other blocks of the multiprocessor multiply while one starts or stores.
     start = np.where(produced & (c["persistent"] == 1), 0.0, START_CLOCKS / together)
-    ends = start + _epilogue_clocks(c, device, together, clocks_per_us)
+    ends = start + _epilogue_clocks(c, device, clocks_per_us)
     column: FloatColumn = slice_stages(c) * stage + ends
     return column
 
@@ -121,7 +121,7 @@ def _tflops(c: Columns, device: DeviceProfile) -> FloatColumn:
     return np.where(c["unit_scales"] == 1, rate, rate / halved)
 
 
-def _epilogue_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_per_us: float) -> FloatColumn:
+def _epilogue_clocks(c: Columns, device: DeviceProfile, clocks_per_us: float) -> FloatColumn:
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["split_k"]
     written = elements * output_bytes(c.problem) * device.sm_count / (device.hbm_tbs * 1e6 / clocks_per_us)
     column: FloatColumn = elements / (HANDOVER_ELEMENTS * c["warps_m"] * c["warps_n"]) + STORES_EXPOSED * written

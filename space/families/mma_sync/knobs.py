@@ -29,7 +29,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("swizzle", (0, 1), 1, "compile", "whether groups of 16 bytes are swizzled in shared memory"),
     Knob("stages", tuple(range(2, 13)), 3, "compile", "pipeline stages of the shared-memory ring"),
     Knob("blocks_per_sm", (1, 2, 3, 4, 6, 8), 1, "compile",
-         "blocks per multiprocessor that registers must suffice for"),
+         "blocks per multiprocessor that the registers must allow"),
     Knob("split_k", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), 1, "launch",
          "slices of K that different blocks multiply; each block sums one share of the tile, in order, and writes it"),
     Knob("stream_k", (0, 1), 0, "compile",

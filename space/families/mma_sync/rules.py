@@ -27,7 +27,7 @@ MOST_GROUPS: Final = 24
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
-#: And more where a thread copies more groups of a stage than so many: addresses of all are at hand side by side.
+#: And more where a thread copies more than so many groups of a stage, because it holds the addresses of all at once.
 GROUP_REGISTERS, MANY_GROUPS = 16, 20
 #: Registers of a consumer's main loop beside what it holds, where a producer copies: the walk and the fragments' rows.
 CONSUMER_REGISTERS: Final = 28
@@ -35,13 +35,13 @@ CONSUMER_REGISTERS: Final = 28
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
 HALF_REGISTERS: Final = 24
-#: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
-#: or computes an exponential, and of one that computes an error function.
+#: Registers of the epilogue beside the sums, and for each of them: for a plain epilogue, for one with a source, a bias
+#: or an exponential, and for one with an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
-#: Columns of a warp's tile that need one more where TMA copies, whose main loop leaves room for tiles of 32 by 128.
+#: Columns of a warp's tile that need one more if TMA copies, because its main loop leaves room for tiles of 32 by 128.
 READ_COLUMNS: Final = 4
-#: Elements of a warp's tile up to which any number of columns is added to a source without a bias: beyond, on GeForce
-#: Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, not for 32 by 128 and 64 by 64.
+#: Up to this many elements, a warp's tile may have any number of columns beside a source without a bias. Beyond, on
+#: GeForce Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, but not for 32 by 128 and 64 by 64.
 SOURCE_ELEMENTS: Final = 2048
 #: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
 SPLIT_REGISTERS: Final = 96
@@ -126,7 +126,7 @@ def _smem_numbers(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.mma_sync", "the tensor cores of the target multiply the dtypes of A and B and add in that of the sums",
+    Rule("arch.mma_sync", "the target's tensor cores multiply the dtypes of A and B, and add in that of the sums",
          mma_sync.SOURCE, (),
          lambda c: instruction(c.problem, c.arch.name) is not None,
          lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}"
@@ -155,11 +155,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "TMA applies the swizzle to addresses; that of 128 bytes repeats every 1,024", ("copies", "tile_n", "tile_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["tile_n"] * stage_k_bytes(c) % SWIZZLE_BYTES == 0),
          lambda c: f"tile_n {c.first('tile_n')} by {int(stage_k_bytes(c)[0])} B of K"),
-    Rule("copies.stream", "stream-K copies by cp_async",
-         f"{_SPILLS}: 32 to 128 B of what the walk over a share holds across setmaxnreg", ("copies", "stream_k"),
+    Rule("copies.stream", "stream-K copies with cp_async",
+         f"{_SPILLS}: 32 to 128 B of values that the walk over a share keeps across setmaxnreg", ("copies", "stream_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["stream_k"] == 0),
          lambda c: "stream_k 1: use cp_async, or stream_k 0"),
-    Rule("copies.slices", f"beside a producer that gives registers, warps of {INSTRUCTION_M} rows above one another "
+    Rule("copies.slices", f"warps of {INSTRUCTION_M} rows, stacked along M beside a producer that gives up registers, "
          "take all of K", f"{_SPILLS}: 4 to 36 B across setmaxnreg for tiles of 64 by 8, 16 and 32",
          ("producer_registers", "split_k", "warp_m", "warps_n"),
          lambda c: (c["producer_registers"] == 0) | (c["split_k"] == 1) | (c["warp_m"] > INSTRUCTION_M)
@@ -219,7 +219,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"split_k {c.first('split_k')}, persistent {c.first('persistent')}; use 1 and 0 beside stream_k"),
     Rule("stream.threads", f"blocks of stream-K have {STREAM_THREADS} threads or more", _SPILLS,
          ("stream_k", "threads"), lambda c: (c["stream_k"] == 0) | (c["threads"] >= STREAM_THREADS),
-         lambda c: f"{c.first('threads')} threads copy more groups each than stay in registers beside the walk"),
+         lambda c: f"each of {c.first('threads')} threads copies more groups than fit in registers beside the walk"),
     Rule("stream.stages", "the stages of all shared tiles fit in 32 bits", f"{_KERNEL}/walk.cuh",
          ("shared_tiles", "k_iterations"),
          lambda c: c["shared_tiles"] * c["k_iterations"] <= MAX_SHARED_STAGES,

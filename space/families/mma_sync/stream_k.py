@@ -10,7 +10,7 @@ from space.columns import Columns, IntColumn
 
 
 def resident_blocks(c: Columns) -> IntColumn:
-    """Blocks that run at once, as many as registers must suffice for."""
+    """Blocks that run at once: as many as the registers must allow."""
     column: IntColumn = c["blocks_per_sm"] * c.device.sm_count
     return column
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import extent_m, extent_n, raster_group_distinct
+from space.families.common import extent_m, extent_n, raster_group_rule
 from space.families.mma_sync import knobs
 from space.families.mma_sync.derive import (
     FLAG_BYTES,
@@ -44,10 +44,10 @@ USUAL_STAGES: Final = 3
 MAX_PADDING: Final = 1.35
 #: A shorter slice of K spends its time on filling the ring and on summing.
 MIN_SLICE_STAGES: Final = 4
-#: Share of the GPU that whole waves of tiles leave idle, from which on stream-K is tried.
+#: Least share of the GPU that whole waves of tiles leave idle for stream-K to be tried.
 LEAST_IDLE: Final = 0.15
-#: TMA copies tiles of so many elements or more, of which every multiprocessor has as many or more: an H200 multiplies
-#: 4096³ and 8192³ 5 to 14 % faster with it. Smaller products were not measured.
+#: TMA copies tiles with at least this many elements, if every multiprocessor has at least this many tiles: an H200
+#: multiplies 4096³ and 8192³ 5 to 14 % faster with it. Smaller products were not measured.
 TMA_TILE, TMA_WAVES = 128 * 128, 2
 
 
@@ -136,12 +136,12 @@ def _least_padded(c: Columns) -> IntColumn:
 _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.swap_ab", f"up to {SWAP_ALWAYS} rows of C are computed transposed, up to {SWAP_SOMETIMES} may be",
+    _worth("worth.swap_ab", f"products of up to {SWAP_ALWAYS} rows of C are transposed, up to {SWAP_SOMETIMES} may be",
            "an instruction has 16 rows, but only 8 columns", ("swap_ab",), _swap_useful),
     _worth("worth.warps", "a block has four or eight warps, or fewer if its tile is small",
            "a multiprocessor has four tensor cores, each driven by the warps of its own quarter",
            ("tile_m", "tile_n", "warps_m", "warps_n"), _warps_useful),
-    _worth("worth.warp_tile", "a tile is split over its warps so that they read least from shared memory, or nearly",
+    _worth("worth.warp_tile", "the split of a tile over its warps reads the least from shared memory, or nearly",
            "rows of A are read once for each warp along N, columns of B once for each warp along M",
            ("tile_m", "tile_n", "warps_m", "warps_n"), _split_over_warps),
     _worth("worth.unit_scales", "fp8 with f32 sums is multiplied by the block-scaled instruction",
@@ -188,10 +188,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("raster", "raster_group", "tiles_m", "tiles_n", "split_k"),
            lambda c: ((c["raster"] == knobs.RASTER_ALONG_M) & (c["raster_group"] == 1))
                      | (_blocks(c) > c.device.sm_count)),
-    _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
-           "a wider group gives the same order",
-           ("raster", "raster_group", "tiles_m", "tiles_n"),
-           lambda c: raster_group_distinct(c, knobs.RASTER_ALONG_M, knobs.KNOBS)),
+    raster_group_rule(_worth, knobs.RASTER_ALONG_M, knobs.KNOBS),
     _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
            "neighbouring widths differ by less than 1 % on an H200", ("raster_group",),
            lambda c: among(c["raster_group"], (1, 4, 16))),

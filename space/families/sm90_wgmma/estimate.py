@@ -23,7 +23,7 @@ from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions import wgmma
 from space.layouts.banks import BYTES_PER_CLOCK
 
-#: What one multiprocessor reads from L2 at most.
+#: Most bytes that one multiprocessor reads from L2 per clock.
 L2_BYTES_PER_CLOCK: Final = 64
 #: Time of the products, as a multiple of the time at the tensor core's peak rate.
 TENSOR_SLOWDOWN: Final = 1.2

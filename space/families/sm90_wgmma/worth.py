@@ -15,7 +15,7 @@ from space.families.common import (
     extent_n,
     input_bytes,
     output_bytes,
-    raster_group_distinct,
+    raster_group_rule,
 )
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import (
@@ -173,7 +173,7 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "up to 32 rows of C are computed transposed, up to 256 may be, larger products if that takes fewer tiles",
+           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles wider than 128 columns grow in steps of 16",
@@ -243,10 +243,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"),
            lambda c: ((c["raster"] == knobs.RASTER_ALONG_M) & (c["raster_group"] == 1))
                      | (_blocks(c) > c.device.sm_count)),
-    _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
-           "a wider group gives the same order",
-           ("raster", "raster_group", "tiles_m", "tiles_n"),
-           lambda c: raster_group_distinct(c, knobs.RASTER_ALONG_M, knobs.KNOBS)),
+    raster_group_rule(_worth, knobs.RASTER_ALONG_M, knobs.KNOBS),
     _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
            "neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),

@@ -69,7 +69,6 @@ class Canvas:
         )
 
     def svg(self) -> str:
-        """The SVG document."""
         width, height = self._width + PAD, self._height + PAD
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '

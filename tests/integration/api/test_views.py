@@ -305,7 +305,7 @@ class TestFleet:
         assert http.post(f"/v1/workers/{filled.worker}:heartbeat", json=beat | {"round_id": 1}).json()["stop"]
         assert all(item["progress"] is None for item in http.get("/v1/rounds?status=done").json()["items"])
 
-    def test_the_census_counts_workers_and_waiting_problems(self, http: TestClient, filled: Filled) -> None:
+    def test_the_fleet_counts_workers_and_waiting_problems(self, http: TestClient, filled: Filled) -> None:
         body = http.get("/v1/fleet").json()
         assert body["workers"] == {"live": 1, "draining": 1, "gone": 1}
         (device,) = body["devices"]

@@ -99,7 +99,7 @@ def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_pa
     made = shell(*words)
     assert made.code == 0
     assert "no live worker can take it now: it waits for a worker of NVIDIA H200" in made.sentence
-    assert "recorded workers take campaigns of --device 'recorded:NVIDIA H200' only" in made.sentence
+    assert "recorded workers take only campaigns for --device 'recorded:NVIDIA H200'" in made.sentence
     assert "no live worker" not in shell(*words, "--device", "recorded:NVIDIA H200").err
     assert "with 1 live worker that can take it" in shell(*words, "--device", "recorded:NVIDIA H200", "--dry-run").out
 

@@ -82,7 +82,7 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -
 def test_ctrl_c_in_a_campaign_reports_the_round_and_the_same_command_finishes(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     stopped = interrupted(shell, CAMPAIGN)
-    assert "leaving: the round is reported as it is" in stopped.err
+    assert "leaving: the round is reported as it stands" in stopped.err
     assert stopped.sentence.endswith("the same command resumes")
     resumed = shell(*CAMPAIGN)
     assert resumed.code == 0, resumed.err

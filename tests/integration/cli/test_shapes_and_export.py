@@ -95,7 +95,7 @@ def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     text = export(folder, "t.json")
     document = json.loads((folder / "t.json").read_bytes())
     assert re.search(r"left to the library 1 ×: not surely more than 1\.02 .*", text)
-    assert "--all keeps those too" in text
+    assert "--all exports those too" in text
     assert document["library"][tied.key] is None
     assert tied.key not in {each["problem"]["key"] for each in document["entries"]}
     # Every problem is still in the list of shapes.

@@ -20,9 +20,9 @@ from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database, postgresql
-from tuner.evidence.kinship import reaches
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
+from tuner.evidence.similarity import reaches
 from tuner.evidence.store import Store
 from workers.measurement import Outcome, Verification
 
@@ -169,7 +169,7 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
     for url in ("nonsense://x", "mysql://user@host/name"):
         with pytest.raises(StoreError, match="not a database that we support"):
             Store.open(url)
-    with pytest.raises(StoreError, match="is no database URL"):
+    with pytest.raises(StoreError, match="is not a database URL"):
         Store.open("://")
 
 

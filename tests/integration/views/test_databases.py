@@ -21,7 +21,7 @@ from tuner.views.bests import BestColumns
 from tuner.views.drift import drift
 from tuner.views.failures import FailureFilter, failures
 from tuner.views.feed import Feed
-from tuner.views.fleet import census
+from tuner.views.fleet import fleet_facts
 from tuner.views.measurements import MeasurementColumns, Wanted
 from tuner.views.outlook import outlook
 from tuner.views.rounds import ProgressBoard, RoundFilter, page
@@ -137,7 +137,7 @@ def test_the_fleet(store: Store) -> None:
     task = rounds.claim(worker)
     assert task is not None
     board.put(task.round_id, RoundProgress("screen", 3, 12.5))
-    now = census(store, workers, board)
+    now = fleet_facts(store, workers, board)
     assert [(device.live, device.busy, device.waiting_problems) for device in now.devices] == [(1, 1, 0)]
     (running,) = page(store, board, RoundFilter(worker, campaign.id, "running", now.at), 2**31 - 1, 10)
     assert running.progress is not None

@@ -74,7 +74,7 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("stream.alone", A100, SQUARE, {"stream_k": 1, "tile_n": 64, "persistent": 1},
      "split_k 1, persistent 1; use 1 and 0 beside stream_k"),
     ("stream.threads", A100, SQUARE, {"stream_k": 1, "tile_m": 64, "tile_n": 64, "warps_n": 1},
-     "64 threads copy more groups each than stay in registers beside the walk"),
+     "each of 64 threads copies more groups than fit in registers beside the walk"),
     ("stream.stages", A100, Gemm.of(4096, 128, 2**31 - 1), {"stream_k": 1}, "32 tiles of 67,108,864 stages"),
     ("split.k", A100, Gemm.of(64, 64, 64), {"split_k": 4}, "split_k 4 > 2 stages in K"),
     ("split.workspace", A100, SQUARE, {"split_k": 2}, "134,234,112 B > 67,108,864 B"),

@@ -16,10 +16,10 @@ from space.config import Config
 from space.devices import reference_profile
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
-from space.explain import explain, is_legal, legal_among, legal_mask, nearest_config
+from space.explain import explain, is_legal, legal_among, legal_mask
 from space.families.common import early_twin, starts_early
 from space.kinds.gemm import Gemm
-from space.nearest import MAX_CHANGES
+from space.nearest import MAX_CHANGES, Neighbourhood
 from space.registry import family_named
 from tests.broken_configs import BREAKS
 from tests.strategies import configs_of, problems_up_to
@@ -135,7 +135,8 @@ def test_no_change_of_two_knobs_is_missed(config: Config) -> None:
     columns = FAMILY.columns(SQUARE, [FAMILY.config(config.knobs | {one[0]: one[1], two[0]: two[1]})
                                       for one, two in pairs])  # fmt: skip
     legal = [pairs[row] for row in np.flatnonzero(legal_mask(FAMILY, columns))]
-    nearest = nearest_config(FAMILY, SQUARE, config, most=2)
+    change = Neighbourhood(FAMILY, SQUARE, config).nearest_legal(most=2)
+    nearest = config if is_legal(FAMILY, SQUARE, config) else config.changed(change) if change else None
     assert (nearest is not None) == bool(legal)
     if nearest is not None and nearest != config:
         fewest = min(((one[2] > 0) + (two[2] > 0), one[2] + two[2]) for one, two in legal)

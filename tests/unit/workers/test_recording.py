@@ -130,7 +130,7 @@ def test_a_row_that_is_no_measurement_is_refused(tmp_path: Path) -> None:
     table = pq.read_table(path)
     bad = table.set_column(table.column_names.index("config"), "config", [["tile_m=100"] * len(table)])
     pq.write_table(bad, path)
-    with pytest.raises(RecordingError, match="no measurement"):
+    with pytest.raises(RecordingError, match="not a measurement"):
         read_recording(path)
 
 

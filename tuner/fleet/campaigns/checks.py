@@ -34,7 +34,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
 
 
 def config_from_key(key: str) -> Config:
-    """The config that a worker names.
+    """The config with a key that a worker reports.
 
     Raises:
         ResultRefused: it names none.

@@ -1,4 +1,4 @@
-"""Campaign clients: what `gemmtune campaign` and `gemmtune worker` ask, of a store in this process or over HTTP.
+"""Campaign clients of `gemmtune campaign` and `gemmtune worker`: on a store in this process, or over HTTP.
 
 Both kinds answer with the JSON documents of the service's endpoints.
 """
@@ -32,7 +32,6 @@ class LocalCampaigns:
         self._store, self._campaigns, self._workers = store, Campaigns(store), Workers(store, timing)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
-        """Creates a campaign."""
         return document(self._campaigns.create(request, idempotency_key)[0])
 
     def estimate(self, request: CampaignRequest) -> Document:
@@ -40,15 +39,12 @@ class LocalCampaigns:
         return asdict(estimate(self._store, request))
 
     def campaigns(self) -> Iterator[Document]:
-        """All campaigns, oldest first."""
         return _pages(lambda after: self._campaigns.page(after, PAGE))
 
     def progress(self, campaign_id: int) -> Document:
-        """How far a campaign has come."""
         return document(results.progress(self._store, campaign_id))
 
     def summary(self, campaign_id: int) -> Document:
-        """What a campaign achieved."""
         return document(results.summary(self._store, campaign_id))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
@@ -79,7 +75,7 @@ class LocalCampaigns:
 
 
 class HttpCampaigns:
-    """The same of a service, over HTTP."""
+    """Campaigns and workers of a service, over HTTP."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service

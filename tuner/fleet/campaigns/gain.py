@@ -1,4 +1,4 @@
-"""Gain: what a campaign won over the library, over its problems and over the program that runs them."""
+"""Gain: a campaign's speedup over the library, by problem and for the program that runs the problems."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def gain_of(ratios: Sequence[Ratio]) -> Gain | None:
 
 
 def won_of(done: Sequence[tuple[Ratio, int, float | None]]) -> Won | None:
-    """What problems won together: each one's ratio to the library, count and time."""
+    """The share that problems won together, from each one's ratio to the library, count and time."""
     timed = [(ratio, count, median_us) for ratio, count, median_us in done if median_us]
     ours = sum(count * median_us for _, count, median_us in timed)
     library = sum(count * median_us * ratio.value for ratio, count, median_us in timed)

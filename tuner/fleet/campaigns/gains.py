@@ -1,4 +1,4 @@
-"""Gains: what tuning a problem may save its program, which decides the order of a campaign with counts."""
+"""Gains: the time that tuning may save a program, by which campaigns with counts are ordered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REACH: Final = 3.0
 
 
 def by_gain(session: Session, request: CampaignRequest, device: str) -> Sequence[tuple[Problem, int]]:
-    """The request's problems with their counts: those first whose tuning may save most; as given without counts."""
+    """The request's problems with their counts, largest expected savings first; in the given order without counts."""
     if not request.counts:
         return [(problem, 1) for problem in request.problems]
     profile = find_profile(device) or profile_named(DEFAULT_DEVICE)

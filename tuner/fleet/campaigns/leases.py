@@ -105,13 +105,13 @@ def keep(session: Session, what: ReturningUpdate[int], round_id: int, lease: str
 
 
 def repeated(session: Session, round_id: int, lease: str, token_id: int | None, digest: str) -> bool:
-    """Whether this very report has ended the round, under this lease and token."""
+    """Whether exactly this report has ended the round, under this lease and token."""
     query = _rounds_of(token_id).where(RoundRow.id == round_id, RoundRow.lease == lease)
     return session.scalar(query.where(RoundRow.report_digest == digest)) is not None
 
 
 def lost(round_id: int) -> LeaseLost:
-    """The refusal of a call that comes too late."""
+    """The error for a call that comes too late."""
     return LeaseLost(f"round {round_id} is not yours any more: drop it and claim another")
 
 

@@ -1,4 +1,4 @@
-"""Outcomes: what happens to a problem when one of its rounds succeeds or fails.
+"""Outcomes: the effect of a round's success or failure on its problem.
 
 A failed round (its worker is gone, or could not continue) leaves suspects: candidates that it had announced and not
 measured. The next round measures only some of them, about the square root of their number, and the one after that a
@@ -37,7 +37,7 @@ _OUTCOMES: Final = (
 
 
 def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
-    """The only candidates that the next round measures; empty without suspects.
+    """The candidates to which the next round is restricted; empty without suspects.
 
     Args:
         attempts: consecutive rounds that failed.
@@ -49,7 +49,7 @@ def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
 
 
 def finalists_next(attempts: int) -> int:
-    """How many enter the finals: half as many after each failure, so the last attempt has only the fastest."""
+    """The number of finalists: half as many after each failure, so the last attempt has only the fastest."""
     return max(FINALISTS >> attempts, 1)
 
 

@@ -92,8 +92,8 @@ class CampaignRequest:
         problems: distinct.
         devices: GPU models, each with its kind: `cuda`, or `recorded` for replays.
         priority: -100 … 100; higher ones go first.
-        counts: how often each problem runs in the program that is tuned; empty if nobody knows. What tuning may gain
-            decides the order of problems with counts.
+        counts: how often each problem runs in the program that is tuned; empty if nobody knows. Problems with counts go
+            in the order of what tuning may gain.
     """
 
     name: str
@@ -365,7 +365,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a campaign achieved.
+    """A campaign's results.
 
     Attributes:
         gain: None while no problem has a baseline.

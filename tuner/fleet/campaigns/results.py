@@ -50,7 +50,7 @@ def newest(store: Store, limit: int) -> list[Progress]:
 
 
 def summary(store: Store, campaign_id: int) -> Summary:
-    """What a campaign has achieved so far.
+    """A campaign's results so far.
 
     Raises:
         UnknownCampaign: no campaign has this id.

@@ -1,4 +1,4 @@
-"""Retention: rows of work that has ended are deleted after a while, a few at a time; measurements and bests never."""
+"""Retention: deletes rows of ended work after a while, a few at a time; never measurements or bests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AT_ONCE: Final = 500
 
 
 def delete_old(store: Store, days: float) -> Counter[str]:
-    """Deletes rounds that ended, workers that were last heard and builds that were offered before this many days.
+    """Deletes ended rounds, silent workers and offered builds that are older than this many days.
 
     Returns:
-        Deleted rows by kind, at most some hundred of each: call it again later.
+        Deleted rows by kind, at most a few hundred of each: call it again later.
 
     Raises:
         StoreError: the database can't be used.

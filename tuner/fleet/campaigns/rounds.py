@@ -112,7 +112,7 @@ class Rounds:
     def finish(self, round_id: int, lease: str, report: RoundReport, token_id: int | None = None) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.
 
-        Does nothing if this very report has ended the round.
+        Does nothing if exactly this report has ended the round.
 
         Raises:
             LeaseLost: the caller no longer holds the round; nothing was stored.

@@ -1,7 +1,7 @@
-"""Sweep: repeatedly brings the tables to the state they should have, whatever state they are in.
+"""Sweep: repeatedly brings the tables into the right state, whatever state they are in.
 
-Claims and reports change only what concerns their own round. What follows from time, silence, budgets or a
-campaign's status happens here, within about a second. Each step is a short transaction that checks again under its
+Claims and reports change only what concerns their own round. The consequences of time, silence, budgets and a
+campaign's status are drawn here, within about a second. Each step is a short transaction that checks again under its
 locks, so any number of services may sweep at once, and any of them may die midway.
 
 Locks are taken in the order worker, engine's worker, waiting job, running round, problem, taken job.
@@ -50,7 +50,7 @@ ROUNDLESS: Final = (
 )
 #: Campaigns whose waiting problems are skipped.
 _CANCELLED: Final = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
-#: Whether time, silence, budgets or a status can change anything: without these, only changes by hand can.
+#: Whether time, silence, budgets or a status can change anything. If not, only changes by hand can.
 _AT_WORK: Final = select(or_(
     select(WorkerRow.id).where(WorkerRow.status != "gone").exists(),
     select(CampaignRow.id).where(CampaignRow.status == "running").exists(),

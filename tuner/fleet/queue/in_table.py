@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
 
 class TableQueue:
-    """What campaigns ask of a queue, for SQLite, where writers run one after the other.
+    """The queue of campaigns on SQLite, where writers run one after the other.
 
     There is one queue per device model, arch and kind. Problems of the campaign with the highest priority go first,
     those that have been started before the others, then first come, first served. Every call joins the caller's
@@ -96,5 +96,5 @@ class TableQueue:
         return 0
 
     def mismatches(self, session: Session) -> list[str]:
-        """What `align` would do, as phrases."""
+        """The changes that `align` would make, as phrases."""
         return []

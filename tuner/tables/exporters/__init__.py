@@ -23,7 +23,7 @@ class Exporter(Protocol):
     NAME: str
     #: Of its only, or first, file.
     MEDIA_TYPE: str
-    #: What it writes, as help texts say it.
+    #: What it writes, for help texts.
     WRITES: str
 
     def files(self, table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
@@ -34,7 +34,7 @@ class Exporter(Protocol):
         """
 
     def next_step(self, table: Guarded, wanted: Wanted) -> str:
-        """What a user does with the files; lines, or empty."""
+        """The user's next step with the files, as lines; may be empty."""
 
 
 EXPORTERS: Final[dict[str, Exporter]] = {

@@ -29,7 +29,7 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
         ConfigError: nothing can provide programs.
     """
     if wanted.program is None:
-        raise ConfigError("a bundle ships programs, which this place doesn't have: write it with `gemmtune export`")
+        raise ConfigError("a bundle ships compiled programs, which this service lacks: write it with `gemmtune export`")
     kept, programs = with_programs(table, wanted.program)
     profile = profile_named(table.device)
     found = {"table.json": canonical(json_table.document(kept)) + b"\n"}
@@ -78,5 +78,5 @@ def _name_of(key: str) -> str:
 
 
 def _own(entry: Mapping[str, Any]) -> bool:
-    """Whether a program of ours runs; the library's are on the user's machine."""
+    """Whether one of our programs runs; the library's are on the user's machine."""
     return family_named(entry["config"]["family"]).own

@@ -1,4 +1,4 @@
-"""Guard: an entry leaves only where its gain over the library is not noise."""
+"""Guard: an entry is exported only if its gain over the library is not noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 #: Least gain over the library's first choice that is exported: below it a user gains nothing worth a change.
 MIN_GAIN: Final = 1.02
-#: Policies that say what a program sees; the others are instruments.
+#: Policies that show what a program sees; the others are instruments.
 DEPLOYED: Final = frozenset({"sustained", "chain", "chain_pdl", "burst"})
 
 
@@ -19,7 +19,7 @@ class Guarded:
 
     Attributes:
         document: the whole table.
-        entries: those that leave, in order.
+        entries: those to export, in order.
         library: keys of the other problems, whose library kernel is to be kept; exports say `null` for them.
         left_out: how many, by reason.
         min_gain: the least gain.
@@ -33,12 +33,11 @@ class Guarded:
 
     @property
     def device(self) -> str:
-        """The device model."""
         return str(self.document["device"])
 
 
 def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Collection[str] | None = None) -> Guarded:
-    """The entries whose paired interval lies above `min_gain`, under a policy that says what programs see.
+    """The entries whose paired interval lies above `min_gain`, under a policy that shows what programs see.
 
     Args:
         document: a table (`tuner.tables.tables.table`).
@@ -59,7 +58,7 @@ def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Colle
 
 
 def doubt(entry: Mapping[str, Any], min_gain: float) -> str:
-    """Why an entry does not leave; empty if it does."""
+    """Why an entry is not exported; empty if it is."""
     ratio = entry["versus_cublaslt_first"]
     if ratio is None:
         return "never compared with the library"

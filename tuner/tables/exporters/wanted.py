@@ -1,4 +1,4 @@
-"""Wanted: what a caller says of an export beside its table and format."""
+"""Wanted: options of an export beside its table and format."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tuner.tables.shapes import Shapes, merged
 class Importer(Protocol):
     """A module that reads one format."""
 
-    #: What it reads, as messages name it.
+    #: What it reads, for messages.
     READS: str
 
     def recognizes(self, source: Source) -> bool:

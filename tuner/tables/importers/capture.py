@@ -18,7 +18,7 @@ from space.errors import ProblemError
 from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
 from tuner.tables.shapes import Tally
 
-#: Tokens of the captured pass: a prime that is no extent of a model, so that an M that scales with tokens shows.
+#: Tokens of the captured pass: a prime that no model has as an extent, so that an M that scales with tokens stands out.
 TOKENS: Final = 61
 #: Last part of the names of projections that close a block, in models without a tensor-parallel plan.
 _CLOSING: Final = frozenset({

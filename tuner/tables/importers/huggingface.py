@@ -55,7 +55,7 @@ def read(source: Source, asked: Asked) -> Shapes:
 def _check(config: Any, where: str) -> None:  # noqa: ANN401  (any JSON)
     """Refuses what no model has, before anything is built from it."""
     if not isinstance(config, dict):
-        raise ProblemError(f"{where} is not a model's config: it is no object")
+        raise ProblemError(f"{where} is not a model's config: it is not an object")
     for name, value in config.items():
         if isinstance(value, dict):
             _check(value, where)

@@ -15,7 +15,7 @@ from tuner.tables.shapes import Tally
 OPERATORS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "_scaled_mm": 0, "_int_mm": 0}
 #: Operators that multiply matrices in groups, each group with its own B.
 GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
-#: Our name of each dtype, by the words of torch, of its profiler and of TunableOp.
+#: Our name for each dtype of torch, its profiler and TunableOp.
 DTYPES: Final = {
     "bfloat16": "bf16", "c10::BFloat16": "bf16", "BFloat16": "bf16",
     "float16": "fp16", "c10::Half": "fp16", "Half": "fp16",

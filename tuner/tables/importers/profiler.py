@@ -30,7 +30,7 @@ def read(source: Source, asked: Asked) -> Shapes:
     """The products of all events.
 
     Raises:
-        ProblemError: the file is no trace, is cut off, or has no shapes.
+        ProblemError: the file is not a trace, is cut off, or has no shapes.
     """
     tally, named, shaped = Tally(), 0, 0
     for number, event in enumerate(_events(source), 1):

@@ -13,7 +13,7 @@ from typing import IO, Final, cast
 
 from space.errors import ProblemError
 
-#: What a source may contain once it is unpacked. A profiler trace of a long run has a few hundred MB.
+#: Most bytes of an unpacked source. A profiler trace of a long run has a few hundred MB.
 MOST_BYTES: Final = 2 << 30
 #: Characters of a line, and of one event of a trace.
 MOST_LINE: Final = 1 << 20
@@ -26,7 +26,7 @@ _GZIP: Final = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a caller wants of sources that leave it open.
+    """A caller's choices for sources that leave them open.
 
     Attributes:
         ms: values of M of a model, which runs with any number of tokens.

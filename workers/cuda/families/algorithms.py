@@ -48,12 +48,10 @@ class Algorithm:
 
     @property
     def address(self) -> int:
-        """Address of the cublasLtMatmulAlgo_t."""
         return ctypes.addressof(self.result)
 
     @property
     def workspace_bytes(self) -> int:
-        """Workspace that it needs."""
         return int(self.result.workspace_bytes)
 
 

@@ -1,7 +1,7 @@
 """cuBLASLt as a family: its algorithms, launched like our kernels through nvmath-python's bindings.
 
-What is measured is an algorithm rebuilt from its attributes, so that another process with the same version of the
-library runs the same.
+It measures algorithms rebuilt from their attributes, so that another process with the same version of the library runs
+the same.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def tiles_of(problem: Gemm, config: Config, derived: Mapping[str, int]) -> int:
 def arguments_of(
     problem: Gemm, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
 ) -> GemvArguments:
-    """What a launch over one copy passes.
+    """The arguments of a launch over one copy.
 
     Args:
         partials, semaphores: addresses of split-K's partial sums and semaphores; 0 without split-K.
@@ -90,13 +90,11 @@ class GemvLauncher(PreparedLauncher):
         return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._semaphores)
 
     def places(self, passes: Passes) -> dict[str, Place]:
-        """Places of all addresses."""
         ((_, arguments),) = passes
         (read,) = arguments.values
         return epilogue_places(read) | {name: Place(words=[word(read, name)]) for name in "ab"}
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """The only arguments."""
         return cast("GemmArguments", passes[0][1].values[0])
 
     @property

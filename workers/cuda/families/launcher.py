@@ -1,4 +1,4 @@
-"""Launcher: what a family plugs into the GPU process."""
+"""Launcher: a family's plug for the GPU process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.cuda.families.shared import Shared
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Other people's library that a family launches.
+    """A third-party library that a family launches.
 
     Attributes:
         version: empty where it can't be used.
@@ -64,7 +64,7 @@ class Launcher(ABC):
 
     @classmethod  # noqa: B027
     def foresee(cls, problem: OwnProblem, config: Config, device: DeviceProfile) -> None:
-        """Computes ahead whatever loading needs no GPU for."""
+        """Computes ahead the part of loading that needs no GPU."""
 
     @classmethod
     def library(cls) -> Library | None:

@@ -59,7 +59,7 @@ def operands_of(config: Config) -> dict[OperandName, OperandName]:
 def arguments_of(
     problem: Gemm, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
 ) -> MmaSyncArguments:
-    """What a launch over one copy passes; the addresses of A and B are those of the copy, packed or not.
+    """The arguments of a launch over one copy; the addresses of A and B are those of the copy, packed or not.
 
     Args:
         partials, semaphores: addresses of partial sums and semaphores; 0 if every block multiplies whole tiles.
@@ -161,7 +161,6 @@ class MmaSyncLauncher(PreparedLauncher):
         return epilogue_places(read) | self._packing.places(packing, reads)
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """The kernel's own arguments."""
         return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property

@@ -1,4 +1,4 @@
-"""PreparedLauncher: what the launchers of our own families share."""
+"""PreparedLauncher: the base of our own families' launchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the candidates of one problem share on the device: tensor maps, scratch memory, and a library's descriptions."""
+"""State that a problem's candidates share on the device: tensor maps, scratch memory, a library's descriptions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _replace_address() -> Callable[[int, int], int]:
 
 
 class Freeable(Protocol):
-    """What holds memory until it is freed."""
+    """An object that holds memory until it is freed."""
 
     def free(self) -> None:
         """Gives the memory back."""
@@ -171,7 +171,7 @@ class Shared:
         return load(cubin)
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
-        """Address of device memory for what one pass of a launch leaves to the next.
+        """Address of device memory that one pass of a launch leaves to the next.
 
         Once handed out it is never written here: another candidate may be using the same memory right now.
 

@@ -128,7 +128,6 @@ class WgmmaLauncher(PreparedLauncher):
         return found | self._packing.places(packing, {"a": ([map_a], ()), "b": ([map_b], ())})
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """The kernel's own arguments."""
         return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property

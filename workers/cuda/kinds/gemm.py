@@ -45,7 +45,7 @@ def scalars(problem: Gemm, seed: int) -> tuple[float, float]:
 
 
 class GemmReference(Reference):
-    """The exact C of one problem, and how far a right kernel may be from each element."""
+    """The exact C of one problem, and how far a correct kernel may be from each element."""
 
     method: ClassVar[str] = "float64 on the CUDA cores"
 

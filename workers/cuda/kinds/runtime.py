@@ -1,4 +1,4 @@
-"""Runtime: what a problem kind plugs into the GPU process."""
+"""Runtime: a problem kind's plug for the GPU process."""
 
 from __future__ import annotations
 

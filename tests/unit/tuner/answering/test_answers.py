@@ -43,7 +43,7 @@ class Bests:
     def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
         return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
 
-    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> Iterable[Best]:
+    def neighbours(self, problem: Gemm, device: str) -> Iterable[Best]:
         return sorted(self._bests, key=lambda best: problem.distance(best.problem))
 
 
@@ -62,7 +62,7 @@ def model() -> LearnedModel:
     for problem in map(Gemm.parse, SHAPES):
         direct = np.array([config["epilogue"] == "direct" for config in TILES])
         times = FAMILY.estimate_us(FAMILY.columns(problem, TILES), H200) * 1.33 * (1 + 0.2 * direct)
-        groups.append(Group(problem, DEVICE, tuple(TILES), times, "made up"))
+        groups.append(Group(problem, DEVICE, tuple(TILES), times))
     return with_portfolio(train(groups, FAMILY, DEVICE, trees=8), groups, FAMILY, shapes=24)
 
 

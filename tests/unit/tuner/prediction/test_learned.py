@@ -41,7 +41,7 @@ def group(problem: Gemm) -> Group:
     direct = np.array([config["epilogue"] == "direct" for config in configs])
     noise = np.exp(0.01 * np.random.default_rng(problem.k + problem.n).standard_normal(len(configs)))
     times = FAMILY.estimate_us(columns, H200) * 1.2 * (1 + direct / 3) * noise
-    return Group(problem, H200.name, tuple(configs), times, "made up")
+    return Group(problem, H200.name, tuple(configs), times)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ class TestAModelThatDoesNotFit:
     @pytest.mark.parametrize("content", [b"", b"PK nonsense", b"x" * 1000])
     def test_a_damaged_file_is_refused(self, content: bytes, tmp_path: Path) -> None:
         (tmp_path / "m.npz").write_bytes(content)
-        with pytest.raises(ModelError, match="is no model"):
+        with pytest.raises(ModelError, match="is not a model"):
             files.load(tmp_path / "m.npz")
         with pytest.raises(ModelError, match="is not there"):
             files.load(tmp_path / "none.npz")

@@ -33,7 +33,7 @@ ALGORITHM = {
     "inner_shape": 0, "cluster": 7, "workspace_bytes": 0,
 }  # fmt: skip
 #: An ELF header of a CUDA program for sm_90.
-CUBIN = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H28xI", 190, 90 << 8).ljust(60, b"\0")
+CUBIN = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH28xI", 2, 190, 90 << 8).ljust(60, b"\0")
 DIGEST = "5" * 64
 
 
@@ -257,10 +257,10 @@ def listing(bundle: Path, name: str) -> None:
         (lambda folder: listing(folder, "cubins/../../outside"), "which no bundle has"),
         (lambda folder: listing(folder, str(folder.parent / "outside")), "which no bundle has"),
         (lambda folder: manifest_with(folder, schema="gemmtune.bundle/2"), "gemmtune.bundle/2"),
-        (lambda folder: manifest_with(folder, arch="sm_100a"), "no program for sm_100a"),
+        (lambda folder: manifest_with(folder, arch="sm_100a"), "not a program for sm_100a"),
         (lambda folder: manifest_with(folder, device="NVIDIA L40S"), "no table of 'NVIDIA L40S'"),
         (lambda folder: manifest_with(folder, files={}), "no table of"),
-        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "no manifest"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "not a manifest"),
         (lambda folder: (folder / "manifest.json").unlink(), "can't be read"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(CUBIN + b"!"), "was changed"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").unlink(), "can't be read"),

@@ -1,4 +1,4 @@
-"""Kinship of problems: which measurements are relevant to another problem, and how closely."""
+"""Similarity of problems: which measurements are relevant to another problem, and how closely."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from space.problem import Problem
 
-#: Factor within which each extent of a problem lies whose winners are worth trying.
+#: Winners of a problem are worth trying if each extent lies within this factor.
 REACH: Final = 8
 
 
 def kind_of(problem: Problem) -> tuple[str, ...]:
-    """What two problems must share, extents aside, for measurements of one to be relevant to the other."""
+    """The properties, extents aside, that two problems share if measurements of one are relevant to the other."""
     return problem.kind, *problem.similar
 
 
