@@ -55,6 +55,9 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # It is read more than once, and reading a pipe that nobody writes would never end.
+            raise ProblemError(f"{path} cannot be read: it is a pipe or a device; write its content to a file")
         with self._opened() as text:
             self.head = text.read(_HEAD_CHARACTERS).removeprefix("\ufeff")
 
