@@ -21,7 +21,7 @@ from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
-from tuner.tables.tables import TableBests, bests_in, read_document
+from tuner.tables.tables import TableBests, bests_in, library_in, read_document
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
@@ -160,7 +160,7 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
     if text.endswith(".json"):
         document = read_document(Path(text))
         bests = TableBests(bests_in(document, Path(text)))
-        return Bests(bests, trusted, neighbours, frozenset(document.get("library", ())))
+        return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
     url = database_url(text) if text else settings().db_url
     return Bests(Store.open(url), trusted, neighbours)
 
