@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from tuner.settings import settings
 
@@ -15,6 +16,8 @@ def install_table() -> None:
 
     It never raises: an engine that could run without the table would stop.
     """
+    if not os.environ.get("GEMMTUNE_TABLE"):
+        return
     try:
         path = settings().table
         if path is None or str(path) in _done:
