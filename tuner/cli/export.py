@@ -20,7 +20,7 @@ from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.library import library_table
 from tuner.tables.programs import plans_of, programs_of
-from tuner.tables.tables import table, table_bytes
+from tuner.tables.tables import chosen_bests, table, table_bytes
 
 
 def export(
@@ -54,6 +54,8 @@ def export(
     keys = {problem.key for problem in shapes_of(problems).counts} if problems else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
+        tuned = {best.problem.key for best in chosen_bests(store, device)} if keys else set()
+    never = sorted((keys or set()) - tuned)
     if everything:
         _export_everything(document, out, as_json)
         return
@@ -70,11 +72,15 @@ def export(
         for name, content in files.items():
             export_file(Path(name), content)
     report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
-              "library": len(chosen.library), "left_out": dict(chosen.left_out)}  # fmt: skip
+              "library": len(chosen.library), "left_out": dict(chosen.left_out),
+              "never_tuned": never}  # fmt: skip
     next_step = exporter.next_step(chosen, wanted)
     if format == "json" and chosen.left_out:
         next_step = f"--all keeps those too, with their evidence\n{next_step}"
-    say(_report(chosen, out, next_step), report, as_json)
+    if keys and never:
+        said = "was" if len(never) == 1 else "were"
+        next_step = f"{len(never):,} of {len(keys):,} problems in the files {said} never tuned on {device}\n{next_step}"
+    say(_report(chosen, out, next_step.rstrip()), report, as_json)
 
 
 def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:
