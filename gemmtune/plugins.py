@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 
-from tuner.settings import settings
+from tuner.settings import is_set, settings
 
 log = logging.getLogger("gemmtune.torch")
 _done: set[str] = set()
@@ -16,7 +15,7 @@ def install_table() -> None:
 
     It never raises: an engine that could run without the table would stop.
     """
-    if not os.environ.get("GEMMTUNE_TABLE"):
+    if not is_set("table"):
         return
     try:
         path = settings().table
