@@ -89,6 +89,11 @@ def written(format: str, found: Guarded, **wanted: Any) -> dict[str, bytes]:  # 
     return dict(exporter_named(format).files(found, Wanted(**{"name": f"t.{format}"} | wanted)))
 
 
+@pytest.mark.parametrize("min_gain", [float("nan"), float("inf")])
+def test_a_margin_that_nothing_exceeds_leaves_everything_to_the_library(min_gain: float) -> None:
+    assert guarded(table(entry(WON)), min_gain).library == [WON.key]
+
+
 def test_json_keeps_null_for_what_the_library_won_and_is_read_back(tmp_path: Path) -> None:
     (content,) = written("json", guarded(table(entry(WON), entry(TIED, 1.0)))).values()
     document = json.loads(content)
