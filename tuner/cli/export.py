@@ -11,6 +11,7 @@ from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
 from tuner.cli.options import Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
+from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
 from tuner.files import export_file, export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
@@ -38,6 +39,9 @@ def export(
     problems: Annotated[
         list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
     ] = None,
+    ms: Ms = None,
+    tp: Tp = 1,
+    tf32: Tf32 = False,
     torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
     gpus: Annotated[int, typer.Option(help="tunableop: GPUs of the machine, each of which reads its own file.")] = 1,
     db: Db = None,
@@ -51,7 +55,7 @@ def export(
     exporter = exporter_named(format)
     if everything and (format != "json" or min_gain is not None or problems):
         raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
-    keys = {problem.key for problem in shapes_of(problems).counts} if problems else None
+    keys = {problem.key for problem in shapes_of(problems, asked_of(ms, tp, tf32, "")).counts} if problems else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
         tuned = {best.problem.key for best in chosen_bests(store, device)} if keys else set()

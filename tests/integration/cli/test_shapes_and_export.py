@@ -90,6 +90,13 @@ def test_an_export_may_be_of_some_problems(folder: Path) -> None:
     assert shapes_of([folder / "t.csv"]).counts == {}
 
 
+def test_an_exports_problems_are_read_as_those_of_a_campaign(folder: Path) -> None:
+    (folder / "f32.csv").write_text("GemmTunableOp_float_TN,tn_8_8_8_ld_8_8_8\n")
+    words = ("--problems", folder / "f32.csv", "--tf32", "--m", "16", "--tp", "1", "--json")
+    report = json.loads(export(folder, "t.json", *words))
+    assert report["never_tuned"] == ["gemm:tf32,tf32,f32,f32:nt:8x8x8:b1:none"]
+
+
 def test_an_export_says_which_problems_were_never_tuned(folder: Path) -> None:
     words = ("--problems", folder / "counted.csv", "--problems", folder / "untuned.csv")
     text = export(folder, "t.json", *words)
@@ -122,6 +129,11 @@ def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     text = export(folder, "t.json", "--all")
     assert re.search(r"t\.json: 2 bests of .*\n1 of them not surely more than 1\.02 .*\ninstall\(\) leaves those", text)
     assert list(json.loads(export(folder, "t.json", "--all", "--json"))["doubtful"].values()) == [1]
+
+
+def test_without_misses_a_campaign_of_them_says_so(folder: Path) -> None:
+    with pytest.raises(ProblemError, match=f"no question about {DEVICE} had no measured answer"):
+        run("campaign", "create", "--misses", "--device", DEVICE, "--db", folder / "store.db")
 
 
 def test_misses_become_a_campaign_with_their_counts(folder: Path) -> None:
