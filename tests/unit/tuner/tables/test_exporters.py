@@ -207,6 +207,11 @@ def test_torch_must_have_a_version(version: str) -> None:
         written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
 
 
+def test_a_file_without_rows_is_not_recommended() -> None:
+    found = exporter_named("tunableop").next_step(guarded(table(entry(WON, 1.0))), Wanted("t.csv", torch="2.14.1"))
+    assert found.startswith("no row: ")
+
+
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
     assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
     assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
