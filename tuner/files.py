@@ -14,6 +14,14 @@ from typing import IO
 from tuner.errors import ExportError
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder that can be seen; opening any other one says why it can't be."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def is_endless(path: Path) -> bool:
     """Whether a path names a pipe or a device: reading one may wait forever, and a second time gives other bytes."""
     try:

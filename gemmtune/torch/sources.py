@@ -18,6 +18,7 @@ from space.registry import family_named
 from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import TunerError
 from tuner.evidence.store import Store
+from tuner.files import is_folder
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
@@ -155,7 +156,7 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
     text = str(named or "")
     if text.startswith(("http://", "https://")):
         return Service(Client(text, token=token), trusted, neighbours)
-    if text and Path(text).is_dir():
+    if text and is_folder(Path(text)):
         return exact(Path(text))
     if text.endswith(".json"):
         document = read_document(Path(text))

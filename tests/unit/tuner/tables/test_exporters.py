@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gemmtune.exact import exact
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
@@ -317,6 +318,11 @@ def test_a_table_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) ->
     os.mkfifo(tmp_path / "table.json")
     with pytest.raises(TableError, match="a pipe or a device"):
         read_table(tmp_path / "table.json")
+
+
+def test_a_table_that_can_not_be_seen_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="can't be read"):
+        exact(tmp_path / ("a" * 300))
 
 
 def test_a_program_that_is_a_link_is_refused(bundle: Path) -> None:
