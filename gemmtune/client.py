@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from gemmtune.reading import PAGE, Reading
+from gemmtune.managing import Managing
+from gemmtune.reading import PAGE
 from tuner.fleet.service_client import ServiceClient
 
 #: Largest batch that the service accepts.
@@ -60,7 +61,7 @@ class BestAnswer:
         )  # fmt: skip
 
 
-class Client(Reading):
+class Client(Managing):
     """A client of one service.
 
     Args:
@@ -160,7 +161,7 @@ class Client(Reading):
         """
         headers = {"If-None-Match": f'"{content}"'} if content else {}
         # 304 Not Modified has no body.
-        document = self._service.call("GET", f"/v1/tables/{device}", headers=headers)
+        document = self._service.call("GET", f"/v1/tables/{quote(device, safe='')}", headers=headers)
         return None if document is None else dict(document)
 
     def table_as(
@@ -177,7 +178,7 @@ class Client(Reading):
         """
         asked = {"format": format, "min_gain": min_gain, "torch": torch}
         query = {name: value for name, value in asked.items() if value is not None}
-        return self._service.fetch(f"/v1/tables/{quote(device)}", query)
+        return self._service.fetch(f"/v1/tables/{quote(device, safe='')}", query)
 
     def misses(self, device: str | None = None, limit: int = 1_000) -> list[dict[str, Any]]:
         """Questions that had no measured answer, those asked most often first.

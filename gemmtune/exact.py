@@ -10,6 +10,7 @@ from gemmtune.found import Found
 from space.problem import Problem
 from tuner.errors import TableError
 from tuner.evidence.records import Best
+from tuner.files import is_folder
 from tuner.tables.bundles import Bundle, read_bundle
 from tuner.tables.exporters.guard import guarded
 from tuner.tables.tables import bests_in, read_document
@@ -50,7 +51,7 @@ def exact(path: Path, min_gain: float | None = None) -> Exact:
     Raises:
         TableError: it can't be read, or is not what its hashes say.
     """
-    bundle = read_bundle(path) if path.is_dir() else None
+    bundle = read_bundle(path) if is_folder(path) else None
     document = bundle.document if bundle else read_document(path)
     try:
         kept = document["entries"] if min_gain is None else guarded(document, min_gain).entries

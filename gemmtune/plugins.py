@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tuner.settings import settings
+from tuner.settings import is_set, settings
 
 log = logging.getLogger("gemmtune.torch")
 _done: set[str] = set()
@@ -15,6 +15,8 @@ def install_table() -> None:
 
     It never raises: an engine that could run without the table would stop.
     """
+    if not is_set("table"):
+        return
     try:
         path = settings().table
         if path is None or str(path) in _done:

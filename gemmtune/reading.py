@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from tuner.fleet.service_client import ServiceClient
 
@@ -120,7 +121,7 @@ class Reading:
 
     def drift(self, device: str) -> Document:
         """How driver, compiler, kernels and library moved a device's bests."""
-        return self._ask(f"/v1/devices/{device}/drift")
+        return self._ask(f"/v1/devices/{quote(device, safe='')}/drift")
 
     def layouts(self) -> Document:
         """The kinds of layouts, and the words that their parameters take."""
@@ -137,9 +138,14 @@ class Reading:
             last_event_id: of the last event of a stream that broke off; `hello` says whether this one resumes it.
             filters: `seconds`, `campaign` and `device`.
         """
+        return self._events("/v1/events", last_event_id, filters)
+
+    def _events(
+        self, path: str, last_event_id: str | None, filters: Mapping[str, str | int | float]
+    ) -> Iterator[Document]:
         headers = {"Last-Event-ID": last_event_id} if last_event_id else None
         said: dict[str, str] = {}
-        for line in self._service.lines("/v1/events", filters, headers):
+        for line in self._service.lines(path, filters, headers):
             name, _, value = line.partition(":")
             if line:
                 said[name] = value.strip()

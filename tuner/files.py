@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,23 @@ from pathlib import Path
 from typing import IO
 
 from tuner.errors import ExportError
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder that can be seen; opening any other one says why it can't be."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_endless(path: Path) -> bool:
+    """Whether a path names a pipe or a device: reading one may wait forever, and a second time gives other bytes."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False  # opening it says why
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager

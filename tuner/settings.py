@@ -105,6 +105,11 @@ def database_url(db: str) -> str:
     return db if "://" in db else f"sqlite:///{Path(db).expanduser().absolute()}"
 
 
+def is_set(name: str) -> bool:
+    """Whether the variable of a setting says anything; no other one is looked at."""
+    return bool(os.environ.get(f"GEMMTUNE_{name.upper()}"))
+
+
 @cache
 def settings() -> Settings:
     """The process's settings.

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuner.files import export_file
-from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
+from tuner.tables.importers.products import GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
-#: Places of arguments of `_scaled_mm`: dtype of C, and whether 8-bit floats are summed fast.
-_OUT_DTYPE, _FAST = 6, 7
+#: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
+_FAST: Final = 7
 
 
 class Recording:
@@ -34,15 +34,16 @@ class Recording:
         """Counts one call of an operator."""
         if operator in GROUPED:
             self._tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator in OTHERS:
+            self._tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator in OPERATORS:
             arrays = [_array(value) for value in args]
             tf32 = torch.get_float32_matmul_precision() != "highest"
-            output, fast = "", True
+            said = next((value for value in args if isinstance(value, torch.dtype)), kwargs.get("out_dtype"))
+            output, fast = str(said or getattr(kwargs.get("out"), "dtype", "") or ""), True
             if operator == "_scaled_mm":
                 arrays += [None] * (5 - len(arrays))
                 arrays[4] = arrays[4] or _array(kwargs.get("bias"))
-                said = args[_OUT_DTYPE] if len(args) > _OUT_DTYPE else kwargs.get("out_dtype")
-                output = str(said or getattr(kwargs.get("out"), "dtype", "") or "")
                 fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))
             count_product(self._tally, operator, arrays, output, "the program", tf32, fast=fast)
 

@@ -18,10 +18,11 @@ from space.registry import family_named
 from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import TunerError
 from tuner.evidence.store import Store
+from tuner.files import is_folder
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
-from tuner.tables.tables import TableBests, bests_in, read_document
+from tuner.tables.tables import TableBests, bests_in, library_in, read_document
 
 #: Sources of configs to launch by default. A `default` config is legal, but of unknown speed.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
@@ -155,12 +156,12 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
     text = str(named or "")
     if text.startswith(("http://", "https://")):
         return Service(Client(text, token=token), trusted, neighbours)
-    if text and Path(text).is_dir():
+    if text and is_folder(Path(text)):
         return exact(Path(text))
     if text.endswith(".json"):
         document = read_document(Path(text))
         bests = TableBests(bests_in(document, Path(text)))
-        return Bests(bests, trusted, neighbours, frozenset(document.get("library", ())))
+        return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
     url = database_url(text) if text else settings().db_url
     return Bests(Store.open(url), trusted, neighbours)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,9 @@ def gemmtune(
 
 def run(app: typer.Typer) -> None:
     """Runs one command. An expected failure ends it with one sentence and its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Files of others may hold what UTF-8 can't spell, and terminals may spell less than that.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # Typer returns the code of a command that exits, which is 130 where Ctrl-C ended it.
         code = app(standalone_mode=False, prog_name="gemmtune")

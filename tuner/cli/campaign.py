@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from space.devices import DEFAULT_DEVICE, identity_named
+from space.errors import ProblemError
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.cli import campaign_output as shown
@@ -273,6 +274,8 @@ def _with_misses(listed: Listed, client: CampaignClient, models: list[str], more
         for miss in client.misses(model):
             problem = problem_from_key(miss["problem"]["key"])
             counts[problem] = counts.get(problem, 0) + int(miss["count"])
+    if not counts:
+        raise ProblemError(f"no question about {' or '.join(models)} had no measured answer: give a list")
     return (f"{called} + misses"[:200] if more else "misses"), counts
 
 

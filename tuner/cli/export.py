@@ -11,6 +11,7 @@ from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
 from tuner.cli.options import Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
+from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
 from tuner.files import export_file, export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
@@ -20,7 +21,7 @@ from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.library import library_table
 from tuner.tables.programs import plans_of, programs_of
-from tuner.tables.tables import table, table_bytes
+from tuner.tables.tables import chosen_bests, table, table_bytes
 
 
 def export(
@@ -38,6 +39,9 @@ def export(
     problems: Annotated[
         list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
     ] = None,
+    ms: Ms = None,
+    tp: Tp = 1,
+    tf32: Tf32 = False,
     torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
     gpus: Annotated[int, typer.Option(help="tunableop: number of GPUs; each one reads its own file.")] = 1,
     db: Db = None,
@@ -51,9 +55,11 @@ def export(
     exporter = exporter_named(format)
     if everything and (format != "json" or min_gain is not None or problems):
         raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
-    keys = {problem.key for problem in shapes_of(problems).counts} if problems else None
+    keys = {problem.key for problem in shapes_of(problems, asked_of(ms, tp, tf32, "")).counts} if problems else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
+        tuned = {best.problem.key for best in chosen_bests(store, device)} if keys else set()
+    never = sorted((keys or set()) - tuned)
     if everything:
         _export_everything(document, out, as_json)
         return
@@ -70,11 +76,15 @@ def export(
         for name, content in files.items():
             export_file(Path(name), content)
     report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
-              "library": len(chosen.library), "left_out": dict(chosen.left_out)}  # fmt: skip
+              "library": len(chosen.library), "left_out": dict(chosen.left_out),
+              "never_tuned": never}  # fmt: skip
     next_step = exporter.next_step(chosen, wanted)
     if format == "json" and chosen.left_out:
         next_step = f"--all exports those too, with their evidence\n{next_step}"
-    say(_report(chosen, out, next_step), report, as_json)
+    if keys and never:
+        said = "was" if len(never) == 1 else "were"
+        next_step = f"{len(never):,} of {len(keys):,} problems in the files {said} never tuned on {device}\n{next_step}"
+    say(_report(chosen, out, next_step.rstrip()), report, as_json)
 
 
 def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:

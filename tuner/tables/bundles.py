@@ -15,12 +15,16 @@ from space.registry import family_named
 from tuner.cubins import fault_of
 from tuner.errors import TableError
 from tuner.evidence.records import Best
+from tuner.files import is_endless
 from tuner.tables.exporters.bundle import SCHEMA
-from tuner.tables.tables import bests_in, read_document
+from tuner.tables.tables import bests_in, document_in, library_in
 
 #: The only names that a manifest may list.
 _NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII)
 _MOST_MANIFEST_BYTES: Final = 64 << 20
+#: Twenty times our largest kernel.
+_MOST_CUBIN_BYTES: Final = 2 << 20
+_MOST_TABLE_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -56,26 +60,27 @@ def read_bundle(folder: Path) -> Bundle:
     """
     manifest = _manifest(folder)
     contents = {name: _file(folder, name, digest) for name, digest in manifest["files"].items()}
-    document = read_document(folder / "table.json")
-    if "table.json" not in contents or document["device"] != manifest["device"]:
-        raise TableError(f"{folder} has no table of {manifest['device']!r}: export it again")
-    arch, programs = str(manifest["arch"]), dict[str, bytes]()
+    device, arch, table = str(manifest.get("device")), str(manifest.get("arch")), folder / "table.json"
+    document = document_in(contents["table.json"], table) if "table.json" in contents else {}
+    if document.get("device") != device:
+        raise TableError(f"{folder} has no table of {device!r}: export it again")
+    programs = dict[str, bytes]()
     for name, content in contents.items():
         if name.startswith("cubins/"):
             if fault := fault_of(content, arch):
                 raise TableError(f"{folder / name} is not a program for {arch}: {fault}; export the bundle again")
             programs[Path(name).stem] = content
-    bests = {best.problem.key: best for best in bests_in(document, folder / "table.json")}
+    bests = {best.problem.key: best for best in bests_in(document, table)}
     for key, best in bests.items():
-        digest = best.winner.measurement.build_digest
+        digest = str(best.winner.measurement.build_digest)
         if family_named(best.config.family).own and digest not in programs:
             raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")
-    library = frozenset(map(str, document.get("library", ())))
-    return Bundle(str(manifest["device"]), arch, document, bests, library, programs)
+    return Bundle(device, arch, document, bests, library_in(document, table), programs)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
+    _check_file(path)
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_MANIFEST_BYTES + 1)
@@ -95,14 +100,25 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise TableError(f"{path} is not a manifest ({error}): export the bundle again") from error
 
 
+def _check_file(path: Path) -> None:
+    """Checks that a file of a bundle is one, and its own."""
+    if path.is_symlink() or (path.parent.name in ("cubins", "plans") and path.parent.is_symlink()):
+        raise TableError(f"{path} is a link: a bundle has files of its own")
+    if is_endless(path):
+        raise TableError(f"{path} is a pipe or a device: a bundle has files of its own")
+
+
 def _file(folder: Path, name: str, digest: str) -> bytes:
     path = folder / name
+    _check_file(path)
+    most = _MOST_TABLE_BYTES if name == "table.json" else _MOST_CUBIN_BYTES
     try:
-        if path.is_symlink() or path.parent.is_symlink():
-            raise TableError(f"{path} is a link: a bundle has files of its own")
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(most + 1)
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): copy the whole bundle") from error
+    if len(content) > most:
+        raise TableError(f"{path} has more than {most >> 20:,} MiB, which no bundle has: copy it again")
     if hashlib.sha256(content).hexdigest() != digest:
         raise TableError(f"{path} was changed: its SHA-256 is not that of manifest.json; copy the bundle again")
     return content

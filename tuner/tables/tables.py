@@ -15,6 +15,7 @@ from space.errors import SpaceError
 from space.problem import Problem
 from tuner.errors import TableError, UnknownDevice
 from tuner.evidence.records import Best
+from tuner.files import is_endless
 from tuner.tables.entries import best_of, canonical, content_of, entry
 from workers.measurement import Policy
 
@@ -78,14 +79,30 @@ def read_document(path: Path) -> dict[str, Any]:
         TableError: the file is missing, is not a table of this version, or was changed.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
+        if is_endless(path):
+            raise TableError(f"{path} can't be read: it is a pipe or a device; name a file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
+    return document_in(content, path)
+
+
+def document_in(content: bytes, path: Path) -> dict[str, Any]:
+    """A table's document from a file's bytes, whose schema and hash are checked.
+
+    Args:
+        path: for messages.
+
+    Raises:
+        TableError: they are no table of this version, or were changed.
+    """
+    try:
+        document: dict[str, Any] = json.loads(content)
         if document["schema"] != SCHEMA:
             raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
         if content_of(document) != document["content"]:
             raise TableError(f"{path} was changed: its content does not match its hash; export it again")
         return document
-    except OSError as error:
-        raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
 
@@ -100,6 +117,18 @@ def bests_in(document: Mapping[str, Any], path: Path) -> list[Best]:
         return [best_of(document["device"], content) for content in document["entries"]]
     except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
+
+
+def library_in(document: Mapping[str, Any], path: Path) -> frozenset[str]:
+    """Keys of the problems that a table leaves to the library.
+
+    Raises:
+        TableError: they are no keys.
+    """
+    found = document.get("library") or {}
+    if not isinstance(found, dict | list) or not all(isinstance(key, str) for key in found):
+        raise TableError(f"{path} is not a table (library = {found!r:.80}): export it again")
+    return frozenset(found)
 
 
 class TableBests:

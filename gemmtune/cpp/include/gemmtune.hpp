@@ -171,7 +171,7 @@ struct Plan {
             std::string word;
             fields >> word;
             if (word == "end") {
-                plan.complete = plan.scalars.size() == 2 && !plan.passes.empty();
+                plan.complete = plan.scalars.count("alpha") && plan.scalars.count("beta");
                 return plan;
             }
             if (!plan.take(word, fields) || fields.fail()) return plan;
@@ -211,7 +211,7 @@ private:
     bool take_value(std::istringstream& fields) {
         std::string hex;
         fields >> hex;
-        if (passes.empty() || hex.size() % 2) return false;
+        if (passes.empty() || hex.size() % 2 || hex.find_first_not_of("0123456789abcdef") != std::string::npos) return false;
         Value value;
         for (size_t at = 0; at < hex.size(); at += 2)
             value.bytes.push_back(static_cast<unsigned char>(std::stoul(hex.substr(at, 2), nullptr, 16)));
@@ -233,8 +233,9 @@ private:
             value.map = std::make_unique<Map>();
             std::memset(value.map.get(), 0, sizeof(Map));
         } else {
+            size_t bytes = word == "scalar" ? 4 : 8;
             fields >> place.offset;
-            if (place.offset + (word == "scalar" ? 4 : 8) > value.bytes.size()) return false;
+            if (bytes > value.bytes.size() || place.offset > value.bytes.size() - bytes) return false;
         }
         if (word == "scalar")
             scalars[place.name] = place;
@@ -269,8 +270,23 @@ inline Error encode(const Box& box, CUdeviceptr address, void* map) {
 // A folder whose files are what its manifest says.
 class Bundle {
 public:
-    // Checks the SHA-256 of every plan and program, and that the current device is the one that was measured.
+    // Checks the SHA-256 of every plan and program, and that the current device is the one that was measured. A bundle
+    // that fails has no plans.
     Error load(const std::string& folder) {
+        auto error = read(folder);
+        if (error) plans_.clear(), programs_.clear();
+        return error;
+    }
+
+    // The text of a problem's plan; nullptr if the bundle leaves the problem to the library.
+    const std::string* plan(const std::string& problem) const { return found(plans_, problem); }
+    const std::string* program(const std::string& digest) const { return found(programs_, digest); }
+
+private:
+    std::map<std::string, std::string> plans_, programs_;
+
+    Error read(const std::string& folder) {
+        plans_.clear(), programs_.clear();
         std::string manifest;
         if (!detail::read(folder + "/manifest.json", manifest)) return {folder + "/manifest.json can't be read"};
         if (detail::member(manifest, "schema") != "gemmtune.bundle/1") return {folder + " is no gemmtune.bundle/1"};
@@ -288,13 +304,6 @@ public:
         }
         return {};
     }
-
-    // The text of a problem's plan; nullptr if the bundle leaves the problem to the library.
-    const std::string* plan(const std::string& problem) const { return found(plans_, problem); }
-    const std::string* program(const std::string& digest) const { return found(programs_, digest); }
-
-private:
-    std::map<std::string, std::string> plans_, programs_;
 
     static const std::string* found(const std::map<std::string, std::string>& in, const std::string& name) {
         auto at = in.find(name);
@@ -341,35 +350,19 @@ public:
     Kernel() = default;
     Kernel(const Kernel&) = delete;
     Kernel& operator=(const Kernel&) = delete;
-    ~Kernel() {
-        for (auto& scratch : plan_.scratch)
-            if (scratch.address) cuMemFree(scratch.address);
-        if (library_) cuLibraryUnload(library_);
-    }
+    ~Kernel() { release(); }
 
-    // Loads the program of a problem, named by its key, and allocates its scratch memory.
+    // Loads the program of a problem, named by its key, and allocates its scratch memory. Replaces what was loaded.
     Error load(const Bundle& bundle, const std::string& problem) {
-        auto text = bundle.plan(problem);
-        if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
-        plan_ = detail::Plan::of(*text);
-        auto cubin = bundle.program(plan_.cubin);
-        if (!cubin) return {"the bundle lacks program " + plan_.cubin};
-        if (auto error = detail::check("cuLibraryLoadData", cuLibraryLoadData(&library_, cubin->data(), nullptr, nullptr, 0,
-                                                                              nullptr, nullptr, 0)))
-            return error;
-        for (auto& pass : plan_.passes)
-            if (auto error = prepare(pass)) return error;
-        for (auto& scratch : plan_.scratch) {
-            if (auto error = detail::check("cuMemAlloc", cuMemAlloc(&scratch.address, scratch.bytes))) return error;
-            if (scratch.zeroed)
-                if (auto error = detail::check("cuMemsetD8", cuMemsetD8(scratch.address, 0, scratch.bytes))) return error;
-            at_[scratch.name] = scratch.address;
-        }
-        return detail::check("cuCtxSynchronize", cuCtxSynchronize());
+        release();
+        auto error = prepare(bundle, problem);
+        if (error) release();
+        return error;
     }
 
     // Enqueues the product; the arguments are copied before it returns.
     Error launch(CUstream stream, const Operands& operands) {
+        if (!plan_.complete) return {"no kernel is loaded: load() first, and see what it returns"};
         at_["a"] = operands.a, at_["b"] = operands.b, at_["c"] = operands.c;
         at_["source"] = operands.source, at_["bias"] = operands.bias;
         at_["scale_a"] = operands.scale_a, at_["scale_b"] = operands.scale_b;
@@ -392,6 +385,34 @@ private:
     detail::Plan plan_;
     CUlibrary library_ = nullptr;
     std::map<std::string, CUdeviceptr> at_;
+
+    void release() {
+        for (auto& scratch : plan_.scratch)
+            if (scratch.address) cuMemFree(scratch.address);
+        if (library_) cuLibraryUnload(library_);
+        plan_ = {}, library_ = nullptr;
+        at_.clear();
+    }
+
+    Error prepare(const Bundle& bundle, const std::string& problem) {
+        auto text = bundle.plan(problem);
+        if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
+        plan_ = detail::Plan::of(*text);
+        auto cubin = bundle.program(plan_.cubin);
+        if (!cubin) return {"the bundle lacks program " + plan_.cubin};
+        if (auto error = detail::check("cuLibraryLoadData", cuLibraryLoadData(&library_, cubin->data(), nullptr, nullptr, 0,
+                                                                              nullptr, nullptr, 0)))
+            return error;
+        for (auto& pass : plan_.passes)
+            if (auto error = prepare(pass)) return error;
+        for (auto& scratch : plan_.scratch) {
+            if (auto error = detail::check("cuMemAlloc", cuMemAlloc(&scratch.address, scratch.bytes))) return error;
+            if (scratch.zeroed)
+                if (auto error = detail::check("cuMemsetD8", cuMemsetD8(scratch.address, 0, scratch.bytes))) return error;
+            at_[scratch.name] = scratch.address;
+        }
+        return detail::check("cuCtxSynchronize", cuCtxSynchronize());
+    }
 
     Error prepare(detail::Pass& pass) {
         CUkernel kernel;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,15 @@ def test_a_wrong_source_is_one_sentence(folder: Path) -> None:
         run("shapes")
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_utf_8_can_not_spell_is_printed_escaped(folder: Path, words: tuple[str, ...]) -> None:
+    kept = {"layout": "tnt", "m": 1, "n": 2, "k": 3, "dtype_b": "bf16", "dtype_d": "bf16"}
+    (folder / "cutlass.json").write_text(json.dumps([kept | {"dtype_a": "\ud800"}]))
+    done = subprocess.run([sys.executable, "-m", "gemmtune", "shapes", folder / "cutlass.json", *words],
+                          capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+    assert (done.returncode, r"\ud800 × bf16" in done.stdout) == (0, True), done.stderr
+
+
 def test_an_export_says_what_it_leaves_to_the_library(folder: Path) -> None:
     text = export(folder, "t.csv", "--format", "csv", "--min-gain", "1.0")
     assert "t.csv: " in text
@@ -77,6 +88,21 @@ def test_an_export_may_be_of_some_problems(folder: Path) -> None:
     report = json.loads(export(folder, "t.csv", "--format", "csv", "--problems", folder / "counted.csv", "--json"))
     assert (report["entries"], report["library"]) == (0, 0)
     assert shapes_of([folder / "t.csv"]).counts == {}
+
+
+def test_an_exports_problems_are_read_as_those_of_a_campaign(folder: Path) -> None:
+    (folder / "f32.csv").write_text("GemmTunableOp_float_TN,tn_8_8_8_ld_8_8_8\n")
+    words = ("--problems", folder / "f32.csv", "--tf32", "--m", "16", "--tp", "1", "--json")
+    report = json.loads(export(folder, "t.json", *words))
+    assert report["never_tuned"] == ["gemm:tf32,tf32,f32,f32:nt:8x8x8:b1:none"]
+
+
+def test_an_export_says_which_problems_were_never_tuned(folder: Path) -> None:
+    words = ("--problems", folder / "counted.csv", "--problems", folder / "untuned.csv")
+    text = export(folder, "t.json", *words)
+    assert f"1 of 2 problems in the files was never tuned on {DEVICE}" in text
+    report = json.loads(export(folder, "t.csv", "--format", "csv", *words, "--json"))
+    assert report["never_tuned"] == ["gemm:bf16,bf16,bf16,f32:nt:16x6144x4096:b1:none"]
 
 
 def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:
@@ -103,6 +129,11 @@ def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     text = export(folder, "t.json", "--all")
     assert re.search(r"t\.json: 2 bests of .*\n1 of them not surely more than 1\.02 .*\ninstall\(\) leaves those", text)
     assert list(json.loads(export(folder, "t.json", "--all", "--json"))["doubtful"].values()) == [1]
+
+
+def test_without_misses_a_campaign_of_them_says_so(folder: Path) -> None:
+    with pytest.raises(ProblemError, match=f"no question about {DEVICE} had no measured answer"):
+        run("campaign", "create", "--misses", "--device", DEVICE, "--db", folder / "store.db")
 
 
 def test_misses_become_a_campaign_with_their_counts(folder: Path) -> None:

@@ -84,7 +84,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("shapes", 3, "no source given"),
     ("shapes missing.json", 3, "missing.json cannot be read"),
     ("shapes {home}", 3, "cannot be read (Is a directory)"),
-    ("shapes /dev/null", 3, "nothing is missing"),
+    ("shapes /dev/null", 3, "a pipe or a device"),
     ("shapes --m two x.json", 3, "'--m two' is not a list of numbers"),
     ("tune 0x16x16", 3, "m = 0"),
     ("tune 16x-1x16", 3, "n = -1"),

@@ -114,19 +114,63 @@ def test_m_goes_through_its_ladder_and_tensor_parallelism_cuts(tmp_path: Path) -
         assert found == expected
 
 
+GPT_OSS: dict[str, Any] = {
+    "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4,
+    "num_hidden_layers": 2, "vocab_size": 201088,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "shapes", "whole"),
+    [
+        (MODELS["DeepSeek V3"][0],
+         [(2112, 7168, 3), (3072, 1536, 3), (4096, 512, 3), (7168, 2048, 3), (4608, 7168, 1), (7168, 2304, 1),
+          (512, 7168, 2), (7168, 256, 2), (16160, 7168, 1)],
+         "kv_a_proj_with_mqa, q_a_proj"),
+        (GPT_OSS,
+         [(640, 2880, 2, "bias"), (2880, 512, 2, "bias"), (32, 2880, 2, "bias"), (25136, 2880, 1)], "router"),
+    ],
+)  # fmt: skip
+def test_attention_is_cut_where_the_plan_is_of_the_experts_alone(
+    tmp_path: Path, config: dict[str, Any], shapes: list[tuple[Any, ...]], whole: str
+) -> None:
+    assert listed(tmp_path, config, tp=8) == {problem(n, k, *rest): count for n, k, count, *rest in shapes}
+    notes = shapes_of([tmp_path / "config.json"], Asked(ms=(16,), tp=8)).notes
+    assert f"--tp 8 leaves whole, on every GPU: {whole}" in notes
+
+
+def test_logits_are_padded_whatever_the_embedding_is_called(tmp_path: Path) -> None:
+    found = listed(tmp_path, {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 1, "vocab_size": 50280})
+    assert found[problem(50304, 768)] == 1
+
+
+def test_a_model_with_a_vision_tower_has_logits_and_says_what_text_does_not_run(tmp_path: Path) -> None:
+    text = {"hidden_size": 2048, "num_hidden_layers": 1, "intermediate_size": 4096, "num_attention_heads": 16,
+            "num_key_value_heads": 4, "vocab_size": 151936}  # fmt: skip
+    found = listed(tmp_path, {"model_type": "qwen2_5_vl", "text_config": text, "vision_config": {"depth": 2}})
+    assert found[problem(151936, 2048)] == 1
+    left_out = shapes_of([tmp_path / "config.json"], Asked(ms=(16,))).left_out
+    assert left_out["projections that do not run on text alone, as those of vision towers"] > 2
+
+
 @pytest.mark.parametrize(
     ("config", "asked", "said"),
     [
         ({"model_type": "no_such_model"}, {}, "can't build 'no_such_model'"),
         (MODELS["GPT-2"][0], {"tp": 7}, "not a multiple of --tp 7"),
         (MODELS["Mistral 7B"][0] | {"hidden_size": "wide"}, {}, "can't build 'mistral'"),
+        (MODELS["Mistral 7B"][0] | {"torch_dtype": "auto"}, {}, "torch_dtype = 'auto' is no dtype"),
+        (MODELS["Mistral 7B"][0] | {"torch_dtype": "nn"}, {}, "torch_dtype = 'nn' is no dtype"),
     ],
 )
 def test_what_can_not_be_a_model_is_refused(
     tmp_path: Path, config: dict[str, Any], asked: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ProblemError, match=said):
+    with pytest.raises(ProblemError, match=said) as refused:
         listed(tmp_path, config, **asked)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 600
 
 
 def test_a_quantized_checkpoint_says_so(tmp_path: Path) -> None:

@@ -249,6 +249,29 @@ def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any]
     assert "outside of the bundle" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
 
 
+def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(bundle, broken)
+    # The last file that is read.
+    max(broken.glob("plans/*.plan")).write_text("gemmtune.plan/1\n")
+    program = tmp_path / "misuse"
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", *INCLUDES,
+                    str(ROOT / "tests" / "cpp_stub" / "misuse.cpp"), "-o", str(program)], check=True)  # fmt: skip
+    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([program, bundle, broken, CASES[0][0].key], capture_output=True, text=True, timeout=60,
+                          check=False, env=environment)  # fmt: skip
+    said = dict(line.split(": ", 1) for line in done.stderr.splitlines())
+    assert done.returncode == 0, done.stderr
+    assert said.pop("unloaded").startswith("no kernel is loaded")
+    assert said.pop("launch").startswith("no kernel is loaded")
+    assert "was changed" in said.pop("broken")
+    assert "no kernel for gemm:none" in said.pop("none")
+    assert said == {
+        "scalars": "whole", "names": "no plan", "hex": "no plan", "offset": "no plan", "short": "no plan",
+        "bundle": "", "kernel": "", "again": "", "plan": "gone",
+    }  # fmt: skip
+
+
 def test_the_program_of_the_documentation_compiles(tmp_path: Path) -> None:
     (shown,) = (block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
     source = tmp_path / "shown.cpp"

@@ -66,6 +66,7 @@ def doubt(entry: Mapping[str, Any], min_gain: float) -> str:
         return f"measured under {entry['policy']}, which no program runs under: tune again"
     if not ratio["paired"]:
         return "compared with another run of the library: tune again"
-    if ratio["low"] <= min_gain:
+    # Nothing exceeds a least gain that is no number.
+    if not ratio["low"] > min_gain:
         return f"not surely more than {min_gain:g} times as fast as the library's first choice"
     return ""

@@ -73,10 +73,13 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
 def next_step(table: Guarded, wanted: Wanted) -> str:
     """The environment variables, and what was left out."""
     rows, left_out = listed(table)
+    reasons = [f"left out {count} ×: {reason}" for reason, count in left_out.items()]
+    if not rows:
+        return "\n".join(["no row: torch's default is kept everywhere, and the file is of no use", *reasons])
     said = [f"{len(rows)} rows for torch {wanted.torch} with cuBLASLt {version_of(table)}; run any torch program with",
             "PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 "
             f"PYTORCH_TUNABLEOP_FILENAME={wanted.name}"]  # fmt: skip
-    return "\n".join(said + [f"left out {count} ×: {reason}" for reason, count in left_out.items()])
+    return "\n".join([*said, *reasons])
 
 
 def listed(table: Guarded) -> tuple[list[str], dict[str, int]]:

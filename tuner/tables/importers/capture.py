@@ -24,9 +24,14 @@ TOKENS: Final = 61
 _CLOSING: Final = frozenset({
     "o_proj", "out_proj", "down_proj", "dense_4h_to_h", "c_proj", "fc2", "fc_out", "wo", "w2", "out_lin", "lin2",
 })  # fmt: skip
+#: Last part of the names of projections that open a block, where a tensor-parallel plan is of the experts alone.
+_OPENING: Final = frozenset({
+    "q_proj", "k_proj", "v_proj", "qkv_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj", "gate_up_proj",
+})  # fmt: skip
 #: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
-_VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "word_embeddings")
+_VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
 _VOCABULARY_STEP: Final = 64
+_MOST_SAID: Final = 300
 _PASSING: Final = "products of two activations, as in attention: engines run fused kernels for them"
 
 
@@ -93,28 +98,46 @@ def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, t
         with torch.no_grad(), recorder:
             model(torch.zeros((1, TOKENS), dtype=torch.long, device="meta"), **_switches(model))
     except Exception as error:  # whatever a model's code raises
-        said = f"{type(error).__name__}: {error}"
+        said = _line(f"{type(error).__name__}: {error}")
         raise ProblemError(f"{where}: the model can't run on the meta device ({said})") from error
     if recorder.grouped:
         tally.leave_out("grouped products of experts: gemmtune tunes none yet", recorder.grouped)
+    ran = {product.weight for product in recorder.products}
+    linears = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    if idle := sum(weights[_memory(module.weight)] not in ran for module in linears):
+        tally.leave_out("projections that do not run on text alone, as those of vision towers", idle)
     plan = _Plan(model, tp, where)
-    for product in _merged(recorder.products, plan, tally):
+    products = list(_merged(recorder.products, plan, tally))
+    if plan.whole:
+        tally.note(f"--tp {tp} leaves whole, on every GPU: {', '.join(sorted(plan.whole))}")
+    for product in products:
         for m in ms:
             count_product(tally, product.operator, _with_rows(product, m), "", f"{where}, {product.module}", tf32)
 
 
 def _model(config: dict[str, Any], where: str) -> Any:  # noqa: ANN401  (a transformers model)
     kind = config.pop("model_type")
-    dtype = getattr(torch, str(config.pop("torch_dtype", None) or config.pop("dtype", None) or "bfloat16"), None)
+    word = config.pop("torch_dtype", None) or config.pop("dtype", None) or "bfloat16"
+    dtype = getattr(torch, str(word).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ProblemError(f"{where}: torch_dtype = {repr(word)[:80]} is no dtype of PyTorch: say bfloat16 or float16")
     try:
         made = transformers.AutoConfig.for_model(kind, **config)
-        causal = type(made) in transformers.AutoModelForCausalLM._model_mapping
-        factory = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+        # The base model of any other kind has no logits.
+        with_logits = (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText)
+        known = (factory for factory in with_logits if type(made) in factory._model_mapping)
+        factory = next(known, transformers.AutoModel)
         with torch.device("meta"):
             return factory.from_config(made, dtype=dtype).eval()
     except Exception as error:  # whatever transformers raises
         version = transformers.__version__
-        raise ProblemError(f"{where}: transformers {version} can't build {kind!r} ({error})") from error
+        raise ProblemError(f"{where}: transformers {version} can't build {kind!r} ({_line(error)})") from error
+
+
+def _line(error: object) -> str:
+    """What transformers says, as one line that is not too long."""
+    said = " ".join(str(error).split())
+    return said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}…"
 
 
 def _switches(model: Any) -> dict[str, bool]:  # noqa: ANN401
@@ -122,10 +145,15 @@ def _switches(model: Any) -> dict[str, bool]:  # noqa: ANN401
 
 
 class _Plan:
-    """How tensor parallelism cuts a model's projections."""
+    """How tensor parallelism cuts a model's projections.
+
+    Attributes:
+        whole: names of projections that it does not cut.
+    """
 
     def __init__(self, model: Any, tp: int, where: str) -> None:  # noqa: ANN401
         self._tp, self._where = tp, where
+        self.whole: set[str] = set()
         plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
         self._styles = {_pattern(name): style for name, style in plan.items()}
         text = model.config.get_text_config()
@@ -141,7 +169,10 @@ class _Plan:
         style = self._style(product.module)
         if product.module.endswith(_VOCABULARY):
             return self._cut_vocabulary(product)
-        if self._tp == 1 or not style:
+        if self._tp == 1:
+            return product
+        if not style:
+            self.whole.add(product.module.rpartition(".")[2])
             return product
         first = OPERATORS[product.operator]
         a, b = product.arrays[first : first + 2]
@@ -164,10 +195,11 @@ class _Plan:
         return _with_extents(product, a.shape[-2], self._part(padded, product), a.shape[-1])
 
     def _style(self, module: str) -> str:
-        if self._planned:
-            said = str(self._styles.get(_pattern(module), ""))
+        last, said = module.rpartition(".")[2], str(self._styles.get(_pattern(module), ""))
+        if self._planned and said:
             return "row" if "row" in said else "column" if "col" in said else ""
-        return "row" if module.rpartition(".")[2] in _CLOSING else "column"
+        # Plans may be of the experts alone; engines cut attention too.
+        return "row" if last in _CLOSING else "column" if last in _OPENING or not self._planned else ""
 
     def _part(self, extent: int, product: Product) -> int:
         if extent % self._tp:

@@ -15,6 +15,7 @@ from tuner.tables.shapes import Shapes, Tally
 READS: Final = 'CUTLASS\'s problems as JSON, with "layout": "tnt" and "dtype_a"'
 _MOST_CHARACTERS: Final = 64 << 20
 _LAYOUT: Final = re.compile(r'"layout"\s*:\s*"[nt]{3}"')
+_LETTERS: Final = re.compile("[nt]{3}")
 _DTYPES: Final = {
     "f16": "fp16", "bf16": "bf16", "f32": "f32", "tf32": "tf32", "e4m3": "fp8_e4m3", "e5m2": "fp8_e5m2", "s8": "int8",
     "u8": "uint8", "s32": "s32",
@@ -43,7 +44,9 @@ def read(source: Source, asked: Asked) -> Shapes:
             raise ProblemError(f"{place} is not an object with m, n, k, layout and dtype_a")
         try:
             found = _problem(entry, asked.tf32)
-        except (ProblemError, KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise ProblemError(f"{place} has no {error.args[0]}") from error
+        except (ProblemError, TypeError, ValueError) as error:
             raise ProblemError(f"{place}: {error}") from error
         if isinstance(found, str):
             tally.leave_out(found)
@@ -54,7 +57,10 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 def _problem(entry: Mapping[str, Any], tf32: bool) -> Gemm | str:
     """An entry as a problem. Its letters are BLAS's: `t` has dense rows, `n` dense columns."""
-    a, b, c = list(str(entry["layout"]))
+    layout = str(entry["layout"])
+    if not _LETTERS.fullmatch(layout):
+        raise ProblemError(f"layout = {layout[:80]!r} is not three letters n or t, as in tnt")
+    a, b, c = list(layout)
     m, n = entry["m"], entry["n"]
     words = [str(entry[name]) for name in ("dtype_a", "dtype_b", "dtype_d")]
     dtypes = [_DTYPES.get(word, "") for word in words]

@@ -25,6 +25,8 @@ _KEY: Final = re.compile(r'"([0-9]{1,10})"\s*:\s*[{n]')
 #: M of products whose name says only N and K: the batches that engines tune for.
 _MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 _MOST_CONFIG: Final = 16 << 20
+#: How JSON begins. Lines of logs may begin with a bracket too, as in `[2026-11-20 10:00:01 TP0] …`.
+_JSON: Final = re.compile(r"\s*(?:\{|\[\s*(?:[\[\]{]|$))")
 
 
 def recognizes(source: Source) -> bool:
@@ -32,7 +34,7 @@ def recognizes(source: Source) -> bool:
     if _LINEAR.fullmatch(source.path.name) or _EXPERTS.fullmatch(source.path.name):
         return True
     named = source.path.suffix.lower() in (".log", ".txt", ".out", ".err", "")
-    return not source.head.lstrip().startswith(("{", "[")) and (
+    return not _JSON.match(source.head) and (
         bool(_MISSING.search(source.head)) or named or bool(re.search(r"\b(INFO|WARNING)\b", source.head))
     )
 

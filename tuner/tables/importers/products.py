@@ -15,6 +15,11 @@ from tuner.tables.shapes import Tally
 OPERATORS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "_scaled_mm": 0, "_int_mm": 0}
 #: Operators that multiply matrices in groups, each group with its own B.
 GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
+#: Other operators that multiply matrices.
+OTHERS: Final = frozenset({
+    "_addmm_activation", "_scaled_mm_v2", "_weight_int4pack_mm", "_weight_int8pack_mm", "_cslt_sparse_mm",
+    "_sparse_semi_structured_mm", "_sparse_semi_structured_linear",
+})  # fmt: skip
 #: Our name for each dtype of torch, its profiler and TunableOp.
 DTYPES: Final = {
     "bfloat16": "bf16", "c10::BFloat16": "bf16", "BFloat16": "bf16",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from space.errors import ProblemError
-from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
+from tuner.tables.importers.products import GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.importers.source import MOST_LINE, Asked, Source
 from tuner.tables.shapes import Shapes, Tally
 
@@ -17,6 +17,12 @@ _EVENTS: Final = re.compile(r'"traceEvents"\s*:\s*\[')
 _NUMBER: Final = range(2**62)
 #: Last argument of `_scaled_mm` that says how 8-bit floats are summed.
 _FAST: Final = 7
+#: How many scalars operators take that are asked for no dtype of C.
+_SCALARS: Final = {"addmm": 2, "baddbmm": 2}
+#: Numbers of c10::ScalarType.
+_SCALAR_TYPES: Final = {
+    "3": "int32", "5": "float16", "6": "float32", "15": "bfloat16", "23": "float8_e5m2", "24": "float8_e4m3fn",
+}  # fmt: skip
 _GAP: Final = re.compile(r"[ \t\r\n,]*")
 
 
@@ -40,6 +46,8 @@ def read(source: Source, asked: Asked) -> Shapes:
             continue
         if operator in GROUPED:
             tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator in OTHERS:
+            tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator not in OPERATORS:
             continue
         named += 1
@@ -47,7 +55,8 @@ def read(source: Source, asked: Asked) -> Shapes:
         arrays = _arrays(arguments, place)
         if arrays:
             shaped += 1
-            concrete = arguments.get("Concrete Inputs", [])
+            said = arguments.get("Concrete Inputs")
+            concrete = said if isinstance(said, list) else []
             fast = len(concrete) <= _FAST or str(concrete[_FAST]) == "True"
             output = _output(operator, concrete)
             count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast)
@@ -118,8 +127,12 @@ def _whole(numbers: list[Any]) -> bool:
     return all(isinstance(each, int) and not isinstance(each, bool) and each in _NUMBER for each in numbers)
 
 
-def _output(operator: str, concrete: object) -> str:
-    """Dtype of C that `_scaled_mm` was asked for, which traces spell as a number of c10::ScalarType."""
-    if operator != "_scaled_mm" or not isinstance(concrete, list) or len(concrete) < _FAST:
-        return ""
-    return {"5": "float16", "6": "float32", "15": "bfloat16"}.get(str(concrete[_FAST - 1]), "")
+def _output(operator: str, concrete: list[Any]) -> str:
+    """Dtype of C that the operator was asked for, which traces spell as a number of c10::ScalarType."""
+    if operator == "_scaled_mm":
+        said = concrete[_FAST - 1 : _FAST]
+    else:
+        # Tensors are empty here; alpha and beta follow the dtype.
+        scalars = [each for each in concrete if each != ""]
+        said = scalars[:1] if len(scalars) > _SCALARS.get(operator, 0) else []
+    return _SCALAR_TYPES.get(str(said[0]), "") if said else ""

@@ -37,6 +37,7 @@ def read(source: Source, asked: Asked) -> Shapes:
     rows = csv.reader(lines, strict=True)
     try:
         header = next(rows, [])
+        _check(header, where)
         for row in rows:
             if not row:
                 continue
@@ -50,6 +51,14 @@ def read(source: Source, asked: Asked) -> Shapes:
     except csv.Error as error:
         raise ProblemError(f"{where} is not valid CSV ({error}): give a header that names the fields") from error
     return tally.shapes()
+
+
+def _check(header: list[str], where: str) -> None:
+    names = [name.strip() for name in header]
+    if not {field.name for kind in KINDS.values() for field in kind.fields}.intersection(names):
+        raise ProblemError(f"{where} has no header: begin it with a line that names the fields, as in m,n,k,count")
+    if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        raise ProblemError(f"{where}, line 1 names {twice[:80]!r} twice: name each field once")
 
 
 def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, int]:

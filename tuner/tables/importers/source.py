@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from space.errors import ProblemError
+from tuner.files import is_endless
 
 #: Most bytes of an unpacked source. A profiler trace of a long run has a few hundred MB.
 MOST_BYTES: Final = 2 << 30
@@ -55,6 +56,8 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if is_endless(path):
+            raise ProblemError(f"{path} cannot be read: it is a pipe or a device; write its content to a file")
         with self._opened() as text:
             self.head = text.read(_HEAD_CHARACTERS).removeprefix("\ufeff")
 

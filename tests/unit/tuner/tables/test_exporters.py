@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import io
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from gemmtune.exact import exact
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.errors import ExportError, TableError
 from tuner.files import export_folder
 from tuner.tables.bundles import read_bundle
-from tuner.tables.entries import canonical
+from tuner.tables.entries import canonical, content_of
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import Guarded, guarded
 from tuner.tables.exporters.tunableop import listed, operation_of, with_ordinal
@@ -86,6 +88,11 @@ def test_the_low_end_must_exceed_the_margin() -> None:
 
 def written(format: str, found: Guarded, **wanted: Any) -> dict[str, bytes]:  # noqa: ANN401
     return dict(exporter_named(format).files(found, Wanted(**{"name": f"t.{format}"} | wanted)))
+
+
+@pytest.mark.parametrize("min_gain", [float("nan"), float("inf")])
+def test_a_margin_that_nothing_exceeds_leaves_everything_to_the_library(min_gain: float) -> None:
+    assert guarded(table(entry(WON)), min_gain).library == [WON.key]
 
 
 def test_json_keeps_null_for_what_the_library_won_and_is_read_back(tmp_path: Path) -> None:
@@ -201,6 +208,11 @@ def test_torch_must_have_a_version(version: str) -> None:
         written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
 
 
+def test_a_file_without_rows_is_not_recommended() -> None:
+    found = exporter_named("tunableop").next_step(guarded(table(entry(WON, 1.0))), Wanted("t.csv", torch="2.14.1"))
+    assert found.startswith("no row: ")
+
+
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
     assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
     assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
@@ -250,6 +262,25 @@ def listing(bundle: Path, name: str) -> None:
     manifest_with(bundle, files={name: hashlib.sha256(b"x").hexdigest()})
 
 
+def table_with(bundle: Path, **changed: Any) -> None:  # noqa: ANN401
+    path = bundle / "table.json"
+    document = json.loads(path.read_bytes()) | changed
+    document["content"] = content_of({name: value for name, value in document.items() if name != "content"})
+    path.write_bytes(canonical(document))
+    files = json.loads((bundle / "manifest.json").read_bytes())["files"]
+    manifest_with(bundle, files=files | {"table.json": hashlib.sha256(path.read_bytes()).hexdigest()})
+
+
+def elsewhere(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -265,12 +296,33 @@ def listing(bundle: Path, name: str) -> None:
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(CUBIN + b"!"), "was changed"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").unlink(), "can't be read"),
         (lambda folder: (folder / "table.json").write_text("{}"), "was changed"),
+        (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(bytes(3 << 20)), "more than 2 MiB"),
+        (lambda folder: manifest_with(folder, device=None), "no table of 'None'"),
+        (lambda folder: manifest_with(folder, arch=None), "no program for None"),
+        (lambda folder: table_with(folder, library=5), "library = 5"),
+        (lambda folder: table_with(folder, library=[5]), r"library = \[5\]"),
+        (lambda folder: table_with(folder, entries=[entry(WON) | {"build_digest": 5}]), "lacks the program 5"),
+        (lambda folder: elsewhere(folder / "manifest.json"), "is a link"),
+        (lambda folder: piped(folder / "manifest.json"), "is a pipe"),
+        (lambda folder: piped(folder / "table.json"), "is a pipe"),
+        (lambda folder: piped(folder / f"cubins/{DIGEST}.cubin"), "is a pipe"),
     ],
 )  # fmt: skip
 def test_a_bundle_that_is_not_what_it_says_is_refused_whole(bundle: Path, change: Any, said: str) -> None:  # noqa: ANN401
     change(bundle)
     with pytest.raises(TableError, match=said):
         read_bundle(bundle)
+
+
+def test_a_table_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "table.json")
+    with pytest.raises(TableError, match="a pipe or a device"):
+        read_table(tmp_path / "table.json")
+
+
+def test_a_table_that_can_not_be_seen_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="can't be read"):
+        exact(tmp_path / ("a" * 300))
 
 
 def test_a_program_that_is_a_link_is_refused(bundle: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,32 @@ def test_8_bit_products_of_a_trace_know_their_scales_and_output(read: Read) -> N
     assert ["a scale for each block" in reason for reason in found.left_out] == [True]
 
 
+def test_an_output_dtype_that_a_product_was_asked_for_counts(read: Read) -> None:
+    more = event("aten::addmm", [[16, 128], [16, 64], [64, 128]], [[128, 1], [64, 1], [1, 64]], [BF16] * 3)
+    asked = [
+        MM | {"args": MM["args"] | {"Concrete Inputs": ["", "", "6"]}},
+        more | {"args": more["args"] | {"Concrete Inputs": ["", "", "", "6", "1", "1"]}},
+        more | {"args": more["args"] | {"Concrete Inputs": ["", "", "", "6", "1"]}},
+    ]
+    found = read("trace.json", trace(*asked))
+    wide = ("bf16", "bf16", "f32", "f32", "nt", 1)
+    assert list(found.counts) == [
+        Gemm(16, 128, 64, *wide, "none"), Gemm(16, 128, 64, *wide, "beta"), Gemm.of(16, 128, 64, epilogue="beta"),
+    ]  # fmt: skip
+
+
+def test_products_of_operators_that_are_not_read_are_said(read: Read) -> None:
+    other = event("aten::_addmm_activation", [[128], [16, 64], [64, 128]], [[1], [64, 1], [1, 64]], [BF16] * 3)
+    found = read("trace.json", trace(other))
+    assert list(found.left_out) == ["products of _addmm_activation, which gemmtune does not read"]
+
+
+@pytest.mark.parametrize("inputs", [5, None, {"a": 1}, "15", [], [None] * 9])
+def test_inputs_of_any_form_are_no_fault_of_the_product(read: Read, inputs: Any) -> None:  # noqa: ANN401
+    found = read("trace.json", trace(MM | {"args": MM["args"] | {"Concrete Inputs": inputs}}))
+    assert found.counts == {Gemm.of(16, 128, 64): 1}
+
+
 def test_a_trace_is_read_event_by_event_across_chunks(read: Read) -> None:
     events = [MM | {"name": "x" * 200_000}] * 12 + [MM]
     assert read("trace.json", trace(*events)).counts == {Gemm.of(16, 128, 64): 1}
@@ -154,6 +181,12 @@ def test_a_log_says_what_is_missing_and_lists_nothing_by_default(read: Read) -> 
     assert any("128 experts" in reason for reason in found.left_out)
     listed = read("server.log", log, block_scaled_as="fp8_e4m3", ms=(1, 64))
     assert listed.counts == {Gemm.of(1, 1536, 7168, "fp8_e4m3"): 1, Gemm.of(64, 1536, 7168, "fp8_e4m3"): 1}
+
+
+@pytest.mark.parametrize("first", ["", "[rank0] ready\n", "[Gloo] Rank 0 is connected\n", "[W1123 10:00:00] torch\n"])
+def test_a_log_may_begin_with_a_bracket(read: Read, first: str) -> None:
+    found = read("server.log", first + SGLANG)
+    assert ["128 experts" in reason for reason in found.left_out] == [True]
 
 
 def test_the_name_of_an_engines_table_says_its_shapes(read: Read) -> None:
@@ -202,12 +235,16 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("t.csv.gz", gzip.compress(b"m,n,k\n" + b"1,2,3\n" * 100_000)[:-40], "gzip file is broken"),
         ("t.csv", b"\x1f\x8b\x08\x00not gzip at all", "gzip file is broken"),
         ("t.csv", b"m,n,k\n1,2,\xff\n", "not UTF-8"),
+        ("t.csv", "", "no header"),
+        ("t.csv", "4096,4096,4096\n", "no header"),
+        ("t.csv", "m,n,k,m\n1,2,3,4\n", "line 1 names 'm' twice"),
         ("trace.json", trace(MM)[:-30], "cut off"),
         ("trace.json", '{"traceEvents": [{"name": "' + "a" * 3_000_000, "can't be read"),
         ("trace.json", '{"traceEvents": [' + "[" * 100_000, "nested too deeply|can't be read|cut off"),
         ("trace.json", trace({"name": "aten::mm", "args": {"Ev Idx": 1}}), "record_shapes"),
         ("trace.json", trace(event("aten::mm", [[-1, 2], [2, 2]], [[1, 1], [1, 1]], [BF16, BF16])), "event 1"),
-        ("p.json", json.dumps([{"m": 1, "n": 2, "layout": "tnt", "dtype_a": "bf16"}]), "entry 1"),
+        ("p.json", json.dumps([{"m": 1, "n": 2, "layout": "tnt", "dtype_a": "bf16"}]), "entry 1 has no dtype_b"),
+        ("p.json", json.dumps([{"layout": "tnt"}, {"layout": "abc"}])[:-1] + "]", "entry 1 has no m"),
         ("table.json", '{"schema": "gemmtune.table/9", "entries": []}', "not a 'gemmtune.table/1'"),
         ("table.json", '{"schema": "gemmtune.table/1", "entries": [7]}', "not a table"),
         ("server.log", "INFO nothing to see\n", "nothing is missing"),
@@ -227,3 +264,10 @@ def test_a_gzip_bomb_ends_at_the_limit(read: Read, monkeypatch: pytest.MonkeyPat
     blank = gzip.compress(b'{"traceEvents": [' + b" " * (16 << 20), compresslevel=1)
     with pytest.raises(ProblemError, match="more than 8 MiB"):
         read("trace.json.gz", blank)
+
+
+def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shapes.csv")
+    for path in (tmp_path / "shapes.csv", Path("/dev/zero")):
+        with pytest.raises(ProblemError, match="a pipe or a device"):
+            shapes_of([path])

@@ -1,0 +1,28 @@
+"""What `record` says of products whose C is wider than their operands, and of operators that it does not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import record  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+
+
+def test_the_output_dtype_that_a_product_was_asked_for_counts(tmp_path: Path) -> None:
+    a, b = (torch.zeros(extents, dtype=torch.bfloat16, device="meta") for extents in ((16, 64), (64, 128)))
+    with record(tmp_path / "shapes.csv") as recording:
+        torch.mm(a, b, out_dtype=torch.float32)
+        torch.mm(a, b)
+    wide = Gemm(16, 128, 64, "bf16", "bf16", "f32", "f32", "nn")
+    assert recording.shapes.counts == {wide: 1, Gemm.of(16, 128, 64, layout="nn"): 1}
+
+
+def test_products_of_operators_that_are_not_read_are_said(tmp_path: Path) -> None:
+    bias, a, b = (torch.zeros(extents, device="meta") for extents in ((128,), (16, 64), (64, 128)))
+    with record(tmp_path / "shapes.csv") as recording:
+        torch.ops.aten._addmm_activation(bias, a, b)
+    assert list(recording.shapes.left_out) == ["products of _addmm_activation, which gemmtune does not read"]
