@@ -87,7 +87,9 @@ class TaskOut(RecordOut):
 class RevokeIn(Body):
     """Whose reports are believed no longer: a worker's or a token's."""
 
-    worker: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker")] = ""
+    worker: Annotated[
+        str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker, or number of a deleted one")
+    ] = ""
     token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
     since: Annotated[Moment | None, Field(description="only what was stored then or later")] = None
     reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""

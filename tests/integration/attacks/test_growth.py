@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts
-from tuner.errors import FleetError
-from tuner.evidence import tokens
+from tuner.errors import FleetError, UnknownWorker
+from tuner.evidence import revocations, tokens
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
@@ -54,6 +54,26 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
     assert {name: before[name] - after[name] for name in ("round", "worker", "build")} == {
         "round": 1, "worker": 1, "build": 1,
     }  # fmt: skip
+
+
+def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(store: Store) -> None:
+    fleet = Fleet(store, BY_HAND)
+    fleet.campaign(PROBLEMS[:2])
+    old, new = fleet.hand(0), fleet.hand(1)
+    old.work(old.claimed())
+    fleet.workers.leave(old.id)
+    new.work(new.claimed())
+    with store.transaction(writes=True) as session:
+        session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
+        session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+    assert delete_old(store, 90.0)["old workers deleted"] == 1
+    for nobody in ("worker-0", "99", "9" * 30, "²"):
+        with pytest.raises(UnknownWorker, match="number"):
+            revocations.revoke(store, worker=nobody)
+    found = revocations.revoke(store, worker=str(old.id), reason="found late")
+    assert found.bests == 1
+    assert {(each.author.worker_id, each.revoked) for each in store.page()} == {(old.id, True), (new.id, False)}
+    assert len(store.bests()) == 1
 
 
 def test_a_token_registers_so_many_workers_of_so_many_models(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
