@@ -137,15 +137,18 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
         return HttpError(error.status_code, _FRAMEWORK.get(error.status_code, "refused"), detail, headers)
     if isinstance(error, RequestValidationError):
+        found = error.errors()[: 2 * _MOST_ERRORS]
+        # A parameter that may be absent is never null: what is wrong with it is said by the other error.
+        said = [each for each in found if each["type"] != "none_required"] or found
         wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each))
-                 for each in error.errors()[:_MOST_ERRORS]]  # fmt: skip
+                 for each in said[:_MOST_ERRORS]]  # fmt: skip
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
     if isinstance(error, errors.StoreError) and not isinstance(error, errors.UnstorableValue):
-        # The cause names host and user, which only the operator may see.
+        # The cause names host and user, or the file, which only the operator may see.
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
-    return HttpError(status, kind, str(error))
+    return HttpError(status, kind, request.app.state.store.unnamed(str(error)))
 
 
 def _allowed(request: Request) -> str:
@@ -199,4 +202,5 @@ def _pointer(location: tuple[int | str, ...]) -> str:
     where, *path = location
     if where == "body":
         return "/" + "/".join(str(part) for part in path)
-    return ".".join(str(part) for part in path) or str(where)
+    # What follows the name says which of a parameter's types was tried.
+    return str(path[0] if path else where)

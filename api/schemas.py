@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -39,8 +39,16 @@ def _text(given: object) -> object:
     return given
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """The moment in UTC: databases keep no other zone, and the first and last years of the calendar may have none."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("give a moment that lies in the years 1 to 9999 of UTC") from error
+
+
 #: A moment in ISO 8601.
-Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]
 DeviceName = Annotated[
     str,
     Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),

@@ -87,7 +87,9 @@ class TaskOut(RecordOut):
 class RevokeIn(Body):
     """A worker or a token whose reports are no longer trusted."""
 
-    worker: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker")] = ""
+    worker: Annotated[
+        str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker, or number of a deleted one")
+    ] = ""
     token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
     since: Annotated[Moment | None, Field(description="only reports stored at this time or later")] = None
     reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""

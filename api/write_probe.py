@@ -47,7 +47,7 @@ class WriteProbe:
         try:
             self._store.check_writable()
         except StoreError as error:
-            refusal = str(error)
+            refusal = self._store.unnamed(str(error))
         except Exception:
             # The thread must survive even a defect, or the service would never be ready again.
             _log.exception("the write probe failed")

@@ -76,7 +76,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
-        wrong = quarantined(best.device) or out_of_range(best.winner.measurement)
+        wrong = quarantined(best.device) or out_of_range(best.winner.measurement) or _revoked(session, best.winner.id)
         accepted, why = (False, wrong) if wrong else _judge(session, of, row, best)
         if accepted:
             row = rows[best.policy.value] = row or BestRow(**of, policy=best.policy.value, served=False)
@@ -89,6 +89,12 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     if taken:
         serve(session, first, rows)
     return remarks
+
+
+def _revoked(session: Session, number: int) -> str:
+    """Why a measurement is out of the running; empty if it is not."""
+    # Whoever decided this best may have read its finals before.
+    return "it was revoked" if session.get(RevokedRow, number) else ""
 
 
 def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:

@@ -73,11 +73,14 @@ def best_of(columns: Mapping[str, Any]) -> Best:
     """A best with its evidence, from the columns of `bests.SELECTED`.
 
     Raises:
-        Quarantined: no clock can have measured it, or its card is unknown.
+        Quarantined: no clock can have measured it, its card is unknown, or a document in its row is malformed.
         StoreError: this version cannot read it.
     """
-    winner, device, key = _stored(columns), columns["device"], columns["problem_key"]
-    if wrong := quarantined(device) or out_of_range(winner.measurement):
+    winner, device, key, failed = _stored(columns), columns["device"], columns["problem_key"], columns["failed"]
+    wrong = quarantined(device) or out_of_range(winner.measurement)
+    if not isinstance(failed, dict):
+        wrong = wrong or "its failures are not counts by outcome"
+    if wrong:
         raise Quarantined(f"measurement {winner.id}, best of {key} on {device}: {wrong}")
     return Best(
         problem=problem_of(key),
@@ -88,7 +91,7 @@ def best_of(columns: Mapping[str, Any]) -> Best:
         versus_best=ratio(columns["versus_best"]),
         runner_up=config_of(columns["runner_up"]) if columns["runner_up"] else None,
         tried=columns["tried"],
-        failed=dict(columns["failed"]),
+        failed=dict(failed),
         served=columns["served"],
     )
 
@@ -103,14 +106,18 @@ def _columns(row: MeasurementRow) -> dict[str, Any]:
 
 
 def _stored(columns: Mapping[str, Any]) -> StoredMeasurement:
-    check, clocks = _optional(Verification, columns["verification"]), _optional(Clocks, columns["clocks"])
-    config, provenance = config_of(columns["config_key"]), _provenance(columns["provenance"])
-    number = columns["id"]
+    config, number = config_of(columns["config_key"]), columns["id"]
     try:
+        check, clocks = _optional(Verification, columns["verification"]), _optional(Clocks, columns["clocks"])
+        provenance = _provenance(columns["provenance"])
         measurement = Measurement.of_columns(columns["problem_key"], config, columns, check, clocks)
-    except (ValueError, TypeError) as error:
+        wrong = unreadable(measurement)
+    except ValidationError as error:
+        wrong_fields = f"{error.error_count()} fields of its {error.title} are wrong"
+        raise Quarantined(f"measurement {number}: {wrong_fields}") from error
+    except (ValueError, TypeError, OverflowError) as error:
         raise Quarantined(f"measurement {number}: {error}") from error
-    if wrong := unreadable(measurement):
+    if wrong:
         raise Quarantined(f"measurement {number}: {wrong}")
     return StoredMeasurement(
         number, columns["study_id"], columns["device"], columns["device_kind"], utc(columns["taken_at"]), provenance,
@@ -120,12 +127,14 @@ def _stored(columns: Mapping[str, Any]) -> StoredMeasurement:
 
 
 def ratio(content: dict[str, Any] | None) -> Ratio | None:
-    """A stored ratio; None for one that times cannot have."""
+    """A stored ratio; None for one that times cannot have, or that is malformed."""
     if not content:
         return None
-    with _of_this_version("ratio"):
+    try:
         found = Ratio(**content)
         return found if all(1 / MOST_RATIO < n < MOST_RATIO for n in (found.value, found.low, found.high)) else None
+    except TypeError:
+        return None
 
 
 def problem_of(key: str) -> Problem:
@@ -153,8 +162,9 @@ def _of_this_version(what: str) -> Iterator[None]:
     try:
         yield
     except (SpaceError, ValueError, TypeError) as error:
-        why = f"{error.error_count()} fields" if isinstance(error, ValidationError) else error
-        raise StoreError(f"the store holds a {what} that this version cannot read ({why}): upgrade gemmtune") from error
+        raise StoreError(
+            f"the store holds a {what} that this version cannot read ({error}): upgrade gemmtune"
+        ) from error
 
 
 @lru_cache(maxsize=1_024)
@@ -163,8 +173,7 @@ def _provenance(content: str) -> Provenance:
 
 
 def _optional(kind: type[T], content: dict[str, Any] | None) -> T | None:
-    with _of_this_version(kind.__name__):
-        return None if content is None else from_document(kind, content)
+    return None if content is None else from_document(kind, content)
 
 
 def utc(moment: datetime) -> datetime:

@@ -255,7 +255,11 @@ def _parsed(text: str | bytes) -> Any:  # noqa: ANN401  (a JSON value)
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         # It refuses NaN, which other programs may have stored; who reads the value judges it.
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError:
+            # SQLite stores any text.
+            return None
 
 
 def _begin_sqlite(connection: Connection) -> None:

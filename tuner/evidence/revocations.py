@@ -50,7 +50,7 @@ def revoke(
     It covers what is stored now: revoke the token too if its holder is not to report again.
 
     Args:
-        worker, token: a name; one of them.
+        worker, token: a name; one of them. Of a worker whose row was deleted, the number that its measurements name.
         since: only what was stored then or later.
 
     Raises:
@@ -121,9 +121,18 @@ def _authored(session: Session, worker: str, token: str) -> ColumnElement[bool]:
             raise UnknownWorker(f"there is no token {token!r}: `gemmtune token list` lists them")
         return MeasurementRow.token_id == number
     numbers = session.scalars(select(WorkerRow.id).where(WorkerRow.name == worker)).all()
-    if not numbers:
-        raise UnknownWorker(f"there is no worker {worker!r}: `gemmtune worker list --gone` lists them")
-    return MeasurementRow.worker_id.in_(numbers)
+    return MeasurementRow.worker_id.in_(numbers or [_numbered(session, worker)])
+
+
+def _numbered(session: Session, worker: str) -> int:
+    """The number of a worker that is given in place of its name: old rows of workers are deleted, measurements stay."""
+    number = int(worker) if worker.isascii() and worker.isdecimal() and len(worker) < 10 else 0
+    if session.scalar(select(MeasurementRow.id).where(MeasurementRow.worker_id == number).limit(1)) is None:
+        raise UnknownWorker(
+            f"there is no worker {worker!r}: `gemmtune worker list --gone` lists them; of one that was deleted, give "
+            f"the number that its measurements name"
+        )
+    return number
 
 
 def _end_studies(session: Session, revocation_id: int) -> None:

@@ -64,6 +64,10 @@ class Store:
         """Whether the store is a SQLite file, used by this machine only."""
         return self._engine.dialect.name == "sqlite"
 
+    def unnamed(self, text: str) -> str:
+        """A text without this store's URL, which names a folder: what clients of a service may read."""
+        return text.replace(f" {self._url}", "")
+
     def close(self) -> None:
         """Closes all connections."""
         self._engine.dispose()

@@ -19,7 +19,7 @@ from space.registry import problem_from_key
 from tuner.answering.staleness import Built, change, unchanged
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
-from tuner.views.columnar import Configs, loads_all, rows_of
+from tuner.views.columnar import Configs, loads_all, numbers, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import Programs
 
@@ -87,7 +87,7 @@ def read(
     m, n, k, served, medians, samples, firsts, bests, failed, taken_at = plain[len(_WHOLE) + len(_WORDS) :]
     found |= facts.columns(found["key"].tolist(), m, n, k)
     found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
-    counts = {text: sum((each or {}).values()) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
+    counts = {text: _count(each) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
     found["failed"] = np.array([counts[text] for text in failed], np.int64)
     found |= _times(medians, samples) | _ratios("first", firsts) | _ratios("best", bests)
     found["config"] = configs.places(session, found["config_id"].tolist())
@@ -139,15 +139,21 @@ def _texts(values: Sequence[str]) -> npt.NDArray[np.object_]:
     return found
 
 
+def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
+    """Number of failures; 0 if they are not counts by outcome."""
+    counts = failed.values() if isinstance(failed, dict) else ()
+    return sum(counts) if all(isinstance(count, int) and 0 <= count < 2**31 for count in counts) else 0
+
+
 def _times(medians: Sequence[float | None], samples: Sequence[str]) -> Columns:
     """`time_us` with its interval, as `stats.order_interval_us`; NaN where no clock can have measured a time."""
     time_us = np.array(medians, np.float64)
     low, high = np.full(len(time_us), np.nan), np.full(len(time_us), np.nan)
-    taken_us = loads_all(samples)
+    taken_us = [each if isinstance(each, list) else [] for each in loads_all(samples)]
     lengths = np.fromiter(map(len, taken_us), np.int64, len(taken_us))
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
-        times = np.sort(np.array([taken_us[row] for row in rows], np.float64), axis=1)
+        times = np.sort(numbers([time for row in rows for time in taken_us[row]]).reshape(len(rows), length), axis=1)
         reach = _REACH * length**0.5
         low[rows] = times[:, max(int(np.floor(length / 2 - reach)), 0)]
         high[rows] = times[:, min(int(np.ceil(length / 2 + reach)), length - 1)]
@@ -158,9 +164,9 @@ def _times(medians: Sequence[float | None], samples: Sequence[str]) -> Columns:
 
 def _ratios(name: str, texts: Sequence[str | None]) -> Columns:
     """A ratio with its interval; NaN where there is none, or one that times cannot have."""
-    said = loads_all(texts)
+    said = [each if isinstance(each, dict) else None for each in loads_all(texts)]
     parts = {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
-    found = {named: np.array([each and each.get(part) for each in said], np.float64) for part, named in parts.items()}
+    found = {named: numbers([each and each.get(part) for each in said]) for part, named in parts.items()}
     possible = np.ones(len(said), np.bool_)
     for values in found.values():
         possible &= (values > 1 / MOST_RATIO) & (values < MOST_RATIO)

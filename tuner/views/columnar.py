@@ -5,6 +5,7 @@ A hundred thousand rows take a fortieth of what they take as objects, and a brow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -56,10 +57,29 @@ def used_of(at: Places, count: int) -> tuple[Places, Places]:
     return used, renumbered[at]
 
 
-def loads_all(texts: Iterable[str | None]) -> list[Any]:
-    """Many JSON texts, parsed at once; None is null."""
-    found: list[Any] = orjson.loads("[" + ",".join(text or "null" for text in texts) + "]")
-    return found
+def loads_all(texts: Collection[str | None]) -> list[Any]:
+    """Many JSON texts, parsed at once; None is null, and so is what is no JSON."""
+    try:
+        found: list[Any] = orjson.loads("[" + ",".join(text or "null" for text in texts) + "]")
+    except orjson.JSONDecodeError:
+        found = []
+    return found if len(found) == len(texts) else [_parsed(text) for text in texts]
+
+
+def _parsed(text: str | None) -> Any:  # noqa: ANN401  (a JSON value)
+    try:
+        return orjson.loads(text or "null")
+    except orjson.JSONDecodeError:
+        return None
+
+
+def numbers(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Values as numbers; NaN for each that is none."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        plain = (value if isinstance(value, int | float) else math.nan for value in values)
+        return np.fromiter(plain, np.float64, len(values))
 
 
 def texts_by_id(
@@ -137,7 +157,7 @@ class Configs:
             before = len(self._places)
             self._places |= {number: before + place for place, (number, _, _) in enumerate(found)}
             self._families.add([family for _, family, _ in found])
-            rows = loads_all(knobs for _, _, knobs in found)
+            rows = loads_all([knobs for _, _, knobs in found])
             for name in dict.fromkeys(name for knobs in rows for name in knobs):
                 self._knobs.setdefault(name, _Growing(before))
             for name, column in self._knobs.items():

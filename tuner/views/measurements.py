@@ -253,8 +253,12 @@ def _read(session: Session, where: list[ColumnElement[bool]], step: int) -> Iter
 
 def _clocks(texts: Sequence[str | None]) -> dict[str, Sequence[Any]]:
     empty = dict.fromkeys(("sm_mhz", "power_w", "temperature_c"))
-    said = [each or empty for each in loads_all(texts)]
-    found: dict[str, Sequence[Any]] = {name: [each.get(name) for each in said] for name in empty}
+    said = [each if each and isinstance(each, dict) else empty for each in loads_all(texts)]
+    found: dict[str, Sequence[Any]] = {name: [_number(each.get(name)) for each in said] for name in empty}
     # Without clocks nothing is known of throttling.
     found["throttled"] = [None if each is empty else bool(each.get("throttle_reasons")) for each in said]
     return found
+
+
+def _number(said: Any) -> float | None:  # noqa: ANN401  (a JSON value)
+    return said if isinstance(said, int | float) else None

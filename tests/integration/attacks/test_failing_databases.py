@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 import httpx2
 import psycopg
@@ -207,6 +209,24 @@ def test_an_error_text_names_neither_host_nor_user_and_fits_the_database(
     text = str(refusal.value)
     assert not any(word in text for word in ("127.0.0.1", "mallory", "postgres:", "move the file", "port 1"))
     assert "PostgreSQL" in text
+
+
+def test_clients_do_not_learn_where_a_sqlite_store_is(tmp_path: Path) -> None:
+    """Its folder often names a user; `/readyz` answers everybody."""
+    with Store.open(f"sqlite:///{tmp_path}/alice/store.db") as store:
+        app = create_app(store)
+        http = TestClient(app, raise_server_exceptions=False)
+        app.state.follower.poll()
+        app.state.shown.warmed.set()
+        assert http.get("/readyz").status_code == 200
+        with sqlite3.connect(tmp_path / "alice" / "store.db") as file:
+            file.execute("DROP TABLE counter")
+        app.state.write_probe.ask()
+        for path in ("/readyz", "/v1/measurements:columns"):
+            response = http.get(path)
+            assert response.status_code == 503
+            assert "the store can't be used (no such table: counter)" in response.json()["detail"]
+            assert "alice" not in response.text
 
 
 def _facts() -> dict[str, object]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import insert, text, update
 
-from tests.fleet import BY_HAND, PROBLEMS, Fleet
+from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts
+from tuner.errors import FleetError, UnknownWorker
+from tuner.evidence import revocations, tokens
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
+from tuner.fleet.campaigns import workers
 from tuner.fleet.campaigns.retention import delete_old
+from tuner.fleet.campaigns.workers import Workers
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=100)
 BUILD = {
@@ -49,6 +54,47 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
     assert {name: before[name] - after[name] for name in ("round", "worker", "build")} == {
         "round": 1, "worker": 1, "build": 1,
     }  # fmt: skip
+
+
+def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(store: Store) -> None:
+    fleet = Fleet(store, BY_HAND)
+    fleet.campaign(PROBLEMS[:2])
+    old, new = fleet.hand(0), fleet.hand(1)
+    old.work(old.claimed())
+    fleet.workers.leave(old.id)
+    new.work(new.claimed())
+    with store.transaction(writes=True) as session:
+        session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
+        session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+    assert delete_old(store, 90.0)["old workers deleted"] == 1
+    for nobody in ("worker-0", "99", "9" * 30, "²"):
+        with pytest.raises(UnknownWorker, match="number"):
+            revocations.revoke(store, worker=nobody)
+    found = revocations.revoke(store, worker=str(old.id), reason="found late")
+    assert found.bests == 1
+    assert {(each.author.worker_id, each.revoked) for each in store.page()} == {(old.id, True), (new.id, False)}
+    assert len(store.bests()) == 1
+
+
+def test_a_token_registers_so_many_workers_of_so_many_models(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a row, and each model a label of every metric."""
+    monkeypatch.setattr(workers, "MOST_OF_A_TOKEN", 3)
+    monkeypatch.setattr(workers, "MOST_MODELS_OF_A_TOKEN", 2)
+    mine, other = (tokens.make(store, name, ["work"])[0].id for name in ("mine", "other"))
+    fleet = Workers(store)
+    for place in range(2):
+        fleet.leave(fleet.register("w", replace(facts(place), name=f"NVIDIA Fake {place}"), mine).worker_id, mine)
+    with pytest.raises(FleetError, match="workers of 2 GPU models"):
+        fleet.register("w", replace(facts(7), name="NVIDIA Fake 7"), mine)
+    fleet.leave(fleet.register("w", replace(facts(0), name="NVIDIA Fake 0"), mine).worker_id, mine)
+    # Also where they are gone: those of the last hour count.
+    with pytest.raises(FleetError, match="3 workers"):
+        fleet.register("w", replace(facts(0), name="NVIDIA Fake 0"), mine)
+    assert store.counts()["device"] == 2
+    fleet.register("w", facts(8), other)
+    with store.transaction(writes=True) as session:
+        session.execute(text("DELETE FROM worker WHERE status = 'gone'"))
+    fleet.register("w", replace(facts(7), name="NVIDIA Fake 7"), mine)
 
 
 def test_a_bad_build_can_be_removed(store: Store) -> None:

@@ -178,6 +178,30 @@ def test_sqlite_replaces_no_row(tmp_path: Path) -> None:
         assert everything(store) == before
 
 
+def test_sqlite_keeps_tokens_and_correct_bests_where_foreign_keys_are_not_checked(tmp_path: Path) -> None:
+    """As in the `sqlite3` shell, which does not check them."""
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        fill(store)
+        copy = copy_of_a_measurement(store).replace("CAST({text} AS JSON)", "NULL")
+        columns, rows = copy.split(" SELECT ", 1)
+        wrong = " SELECT ".join((columns, rows.replace("outcome", "'wrong_result'", 1)))
+        with store._engine.begin() as connection:
+            connection.exec_driver_sql(wrong)
+        before = everything(store)
+        attacks = {
+            "never replaced": "INSERT OR REPLACE INTO token (name, digest, scopes, created_at) "
+            "SELECT 'mine', digest, '[\"admin\"]', created_at FROM token WHERE revoked_at IS NOT NULL",
+            "not correct": "UPDATE best SET measurement_id = (SELECT max(id) FROM measurement) "
+            "WHERE measurement_id = (SELECT min(id) FROM measurement)",
+        }
+        with store._engine.execution_options(gemmtune_migrates=True).connect() as without_foreign_keys:
+            for said, statement in attacks.items():
+                with pytest.raises(sa.exc.IntegrityError, match=said):
+                    without_foreign_keys.exec_driver_sql(statement)
+                without_foreign_keys.rollback()
+        assert everything(store) == before
+
+
 def test_what_is_allowed_still_works(store: Store) -> None:
     study = store.begin_study(study_key())
     store.record(study.id, measured(FAMILY.config({"tile_n": 64})), PROVENANCE)

@@ -92,3 +92,15 @@ def test_a_header_that_says_who_asks_is_sent_once(http: TestClient, name: str) -
     answer = http.request("GET", "/v1/workers", headers=twice[name])
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/repeated-header")
     assert name.lower() in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["rounds?worker=0", "rounds?since=x", "builds?arch=sm_900000000000000", "measurements?stage=x", "measurements?m=0",
+     "bests:columns?device=NVIDIA%20H200&policy=x", "failures?device=%00"],
+)  # fmt: skip
+def test_a_bad_parameter_is_refused_by_its_name(http: TestClient, asked: str) -> None:
+    response = http.get(f"/v1/{asked}")
+    assert response.status_code == 422
+    name = asked.rpartition("=")[0].rpartition("?")[2].rpartition("&")[2]
+    assert [each["pointer"] for each in response.json()["errors"]] == [name]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,6 +22,7 @@ from tuner.errors import StoreError, UnknownWorker
 from tuner.evidence import revocations, tokens
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns import rounds
 from tuner.fleet.campaigns.records import RoundReport
 from workers.measurement import Measurement
 
@@ -160,6 +162,36 @@ def test_the_command_revokes_and_refuses_names_that_nobody_has(store: Store, dat
     for wrong in ({"worker": "nobody"}, {"token": "nothing"}, {}, {"worker": "a", "token": "b"}):
         with pytest.raises(UnknownWorker):
             revocations.revoke(store, **wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_revoked_while_its_study_ends_does_not_become_best(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Fleet(store).hand(1)
+    hand._fleet.campaign([PROBLEM])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, taken(5.0, forged=True))
+    task = hand.claimed()
+    hand.begin(task)
+    decide = rounds.verdict
+
+    def revoked_meanwhile(*given: Any) -> Any:  # noqa: ANN401  (as `verdict`)
+        revocations.revoke(store, worker="worker-1")
+        return decide(*given)
+
+    monkeypatch.setattr(rounds, "verdict", revoked_meanwhile)
+    hand.report(task, (), ended="done")
+    assert (served_us(store), store.counts()["best"]) == (None, 0)
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_outside_of_the_calendar_is_refused_by_its_field(store: Store, since: str) -> None:
+    http = TestClient(create_app(store), raise_server_exceptions=False)
+    told = [http.post("/v1/workers:revoke", json={"token": "x", "since": since}),
+            http.get("/v1/rounds", params={"since": since})]  # fmt: skip
+    refused = [(each.status_code, each.json()["errors"][0]["pointer"]) for each in told]
+    assert refused == [(422, "/since"), (422, "since")]
 
 
 def test_a_revocation_cut_short_is_completed_by_a_service(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

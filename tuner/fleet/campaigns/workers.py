@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, bindparam, select
+from sqlalchemy import ColumnElement, Integer, bindparam, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -31,6 +31,10 @@ from tuner.fleet.queue.on_postgresql import HEARTBEATS
 from workers.measurement import DeviceFacts
 
 _MOST_NAME = 100
+#: Workers of one token that live or registered within the last hour, and models of all that it has rows of: every row
+#: is shown for an hour, and every model is a label of metrics.
+MOST_OF_A_TOKEN = 4_000
+MOST_MODELS_OF_A_TOKEN = 100
 #: Ids of a worker, of the round that it believes it holds, and of its token.
 Beat = tuple[int, int | None, int | None]
 
@@ -49,7 +53,8 @@ class Workers:
             token_id: of the caller, to whom the worker belongs; None without tokens.
 
         Raises:
-            FleetError: impossible facts, such as an unknown arch or one that the GPU model does not have.
+            FleetError: impossible facts, such as an unknown arch or one that the GPU model does not have; or the
+                token has too many workers.
             SlotTaken: another live worker has this GPU, or this name on a recorded device.
         """
         check_facts(name, facts)
@@ -57,10 +62,11 @@ class Workers:
         try:
             with self._store.transaction(writes=True) as session:
                 self._check_slot(session, slot, token_id)
-                moment = now(session)
+                moment, device = now(session), device_id(session, facts.name, facts.kind)
+                _check_share(session, token_id, device, moment)
                 row = WorkerRow(
                     name=name, slot=slot, queue=queue_name(facts.name, facts.arch, facts.kind),
-                    device_id=device_id(session, facts.name, facts.kind), facts=asdict(facts), status="live",
+                    device_id=device, facts=asdict(facts), status="live",
                     gone_because="", registered_at=moment, beat_at=moment, rounds=0, busy_seconds=0.0,
                     engine_id=self._queue.register(session), token_id=token_id,
                 )  # fmt: skip
@@ -171,6 +177,22 @@ class Workers:
             )
             for row, beat_at, round_id in found
         ]  # fmt: skip
+
+
+def _check_share(session: Session, token_id: int | None, device: int, moment: datetime) -> None:
+    ours = WorkerRow.token_id.is_not_distinct_from(token_id)
+    counted = or_(WorkerRow.status != "gone", WorkerRow.registered_at > moment - timedelta(hours=1))
+    if session.scalars(select(func.count(WorkerRow.id)).where(ours, counted)).one() >= MOST_OF_A_TOKEN:
+        raise FleetError(
+            f"this token has {MOST_OF_A_TOKEN:,} workers that live or registered within the last hour, the limit: use "
+            f"another token for further ones"
+        )
+    models = set(session.scalars(select(WorkerRow.device_id).where(ours).distinct()))
+    if device not in models and len(models) >= MOST_MODELS_OF_A_TOKEN:
+        raise FleetError(
+            f"this token has workers of {MOST_MODELS_OF_A_TOKEN} GPU models, the limit: use another token for further "
+            f"ones"
+        )
 
 
 def check_facts(name: str, facts: DeviceFacts) -> None:
