@@ -268,15 +268,16 @@ class _Question:
 
     def nearest(self, neighbour: Neighbour) -> Answer:
         """The answer with a neighbour's config."""
-        shape = neighbour.best.problem.shape
-        why = f"{self.problem.shape} was not measured; the config of {shape} is legal for it, and its time is scaled"
+        shape, policy = neighbour.best.problem.shape, neighbour.best.policy
+        under = "" if policy is self.policy else f" under {policy.value}"
+        why = f"{self.problem.shape} was not measured; the config of {shape} is legal for it, its time{under} scaled"
         grounds = (
             f"{neighbour.best.median_us:.2f} µs measured at {shape}, {neighbour.octaves:.2f} octaves away; "
             f"{self.predictor} scales the time to the new shape",
             *self.grounds,
         )
         time_us, interval_us = max(neighbour.time_us, self._bound_us), self._above_bound(neighbour.interval_us)
-        return Answer(self.problem, self.profile.name, self.policy, "nearest", neighbour.config, time_us,
+        return Answer(self.problem, self.profile.name, policy, "nearest", neighbour.config, time_us,
                       neighbour.best, why, interval_us, grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:

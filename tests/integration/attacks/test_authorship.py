@@ -43,8 +43,8 @@ class Node:
     def claim(self) -> dict[str, Any]:
         return dict(self.post(f"/v1/workers/{self.worker}:claim").json())
 
-    def begin(self, task: dict[str, Any]) -> httpx2.Response:
-        said = {"lease": task["lease"], "provenance": asdict(provenance(self.number))}
+    def begin(self, task: dict[str, Any], **change: str) -> httpx2.Response:
+        said = {"lease": task["lease"], "provenance": asdict(provenance(self.number)) | change}
         return self.post(f"/v1/rounds/{task['round_id']}:begin", said)
 
     def finish(self, task: dict[str, Any], **change: Any) -> httpx2.Response:  # noqa: ANN401
@@ -195,6 +195,16 @@ def test_a_report_that_comes_after_the_round_was_lost_is_refused(store: Store) -
     assert again["problem_key"] == task["problem_key"]
     assert again["lease"] != task["lease"]
     assert refusal(owner.finish(task, ended="late"))[:2] == (409, "/problems/lease-lost")
+
+
+def test_a_round_begins_with_one_program(store: Store) -> None:
+    owner = Node(store, "owner", 0)
+    task = owner.claim()
+    assert owner.begin(task).status_code == owner.begin(task).status_code == 200
+    for digest in ("a" * 64, "b" * 64):
+        assert "began with another program" in refusal(owner.begin(task, kernel_source_digest=digest))[2]
+    assert store.counts()["study"] == 1
+    assert owner.finish(task).status_code == 204
 
 
 def test_a_measurement_keeps_its_worker_its_round_and_its_token(store: Store) -> None:

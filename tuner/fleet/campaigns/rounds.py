@@ -18,8 +18,9 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.registry import families_for
-from tuner.errors import LeaseLost, UnstorableValue, WorkerGone
+from tuner.errors import LeaseLost, ResultRefused, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
+from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
@@ -77,7 +78,8 @@ class Rounds:
         Raises:
             LeaseLost: the caller no longer holds the round.
             UnknownRound: no worker of this token ever held it.
-            ResultRefused: the provenance names another device than the worker's.
+            ResultRefused: the provenance names another device than the worker's, or another program than the one that
+                the round began with.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)
@@ -87,6 +89,9 @@ class Rounds:
             name, kind = holder.facts.name, holder.facts.kind
             key = StudyKey(holder.problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
             study = studies.begin(session, key, holder.problem_id, holder.device_id)
+            # Studies are never deleted: a round has one.
+            if session.scalar(select(RoundRow.study_id).where(RoundRow.id == round_id)) not in (None, study.id):
+                raise ResultRefused(f"round {round_id} began with another program: end it, then claim another")
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals_done = _past(session, study.id)
             winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)

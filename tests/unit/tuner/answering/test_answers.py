@@ -90,6 +90,14 @@ def test_a_neighbours_config_is_served_with_its_time_brought_here(model: Learned
     assert "80.00 µs measured at 2048x4096x3072" in found.grounds[0]
 
 
+def test_a_neighbours_time_keeps_its_policy() -> None:
+    there = best_of("2048x4096x3072", TILES[0], 80.0)
+    for asked in (None, Policy.CHAIN, there.policy):
+        found = answer(Bests(there), ASKED, DEVICE, asked)
+        assert (found.source, found.policy) == ("nearest", there.policy)
+        assert (f"its time under {there.policy.value} scaled" in found.why) is (asked is not there.policy)
+
+
 def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: LearnedModel) -> None:
     ordered = sorted(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
     # The slow neighbour is nearer, and both have the same measured time.
