@@ -36,9 +36,9 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "body-too-large": errors.ResultRefused,
     "unstorable-value": errors.ResultRefused,
 }
-#: Statuses of refusals after which a retry may succeed.
 #: A stream that is silent for this long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
+#: Statuses of refusals after which a retry may succeed.
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
