@@ -57,7 +57,7 @@ def test_a_token_expires(store: Store) -> None:
         ("x" * 101, ["read"], None, "name"),
         ("ok", [], None, "no scope"),
         ("ok", ["root"], None, "root"),
-        ("ok", ["read"], timedelta(0), "over already"),
+        ("ok", ["read"], timedelta(0), "already ended"),
     ],
 )
 def test_malformed_tokens_are_refused(

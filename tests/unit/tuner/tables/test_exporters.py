@@ -298,7 +298,7 @@ def piped(path: Path) -> None:
         (lambda folder: (folder / "table.json").write_text("{}"), "was changed"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(bytes(3 << 20)), "more than 2 MiB"),
         (lambda folder: manifest_with(folder, device=None), "no table of 'None'"),
-        (lambda folder: manifest_with(folder, arch=None), "no program for None"),
+        (lambda folder: manifest_with(folder, arch=None), "not a program for None"),
         (lambda folder: table_with(folder, library=5), "library = 5"),
         (lambda folder: table_with(folder, library=[5]), r"library = \[5\]"),
         (lambda folder: table_with(folder, entries=[entry(WON) | {"build_digest": 5}]), "lacks the program 5"),
