@@ -201,6 +201,7 @@ def _ranked(store: Store, problem: Problem, device: str, best: Best | None) -> l
         .join(DeviceRow, DeviceRow.id == MeasurementRow.device_id)
         .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
         .where(ProblemRow.key == problem.key, DeviceRow.name == device, ConfigRow.family != LIBRARY)
+        .where(MeasurementRow.policy.in_([policy.value for policy in Policy]))
         .group_by(MeasurementRow.study_id, MeasurementRow.policy)
     )  # fmt: skip
     with store.transaction() as session:

@@ -45,16 +45,20 @@ def plant(store: Store, problem: Gemm, column: str, text: str) -> None:
     """Makes a copy of a measurement with another content of one column the best, past all of our code."""
     best = keep_best(store, problem)
     with store.transaction(writes=True) as session:
-        columns = [each["name"] for each in sa.inspect(session.connection()).get_columns("measurement")]
-        values = {name: name for name in columns if name != "id"} | {"series": "7", column: f"'{text}'"}
-        if column == "provenance":
-            session.execute(sa.text("INSERT INTO provenance (digest, content) VALUES ('of nobody', '{}')"))
-            del values[column]
-            values["provenance_id"] = "(SELECT id FROM provenance WHERE digest = 'of nobody')"
-        copy = f"INSERT INTO measurement ({', '.join(values)}) SELECT {', '.join(values.values())} FROM measurement"
-        copied = f"{copy} WHERE id = {best.winner.id} RETURNING id"
-        number = session.connection().exec_driver_sql(copied.replace("%", "%%")).scalar()
-        change(session, best.winner.id, f"measurement_id = {number}")
+        change(session, best.winner.id, f"measurement_id = {copied(session, best.winner.id, **{column: text})}")
+
+
+def copied(session: Session, number: int, **contents: str) -> int:
+    """The number of a copy of a measurement with other contents of some columns."""
+    columns = [each["name"] for each in sa.inspect(session.connection()).get_columns("measurement")]
+    values = {name: name for name in columns if name != "id"} | {"series": "7"}
+    values |= {column: f"'{text}'" for column, text in contents.items()}
+    if values.pop("provenance", None):
+        session.execute(sa.text("INSERT INTO provenance (digest, content) VALUES ('of nobody', '{}')"))
+        values["provenance_id"] = "(SELECT id FROM provenance WHERE digest = 'of nobody')"
+    copy = f"INSERT INTO measurement ({', '.join(values)}) SELECT {', '.join(values.values())} FROM measurement"
+    made = session.connection().exec_driver_sql(f"{copy} WHERE id = {number} RETURNING id".replace("%", "%%"))
+    return int(made.scalar_one())
 
 
 def change(session: Session, number: int, what: str) -> None:
@@ -99,3 +103,16 @@ def test_a_malformed_row_breaks_no_page_and_no_answer(store: Store) -> None:
     assert (answer["source"], answer["time_us"]) == ("measured", 200.0)
     # The rows whose best has a malformed ratio are served without it.
     assert {best.problem for best in store.bests(DEVICE)} >= {GOOD, problems[len(OF_MEASUREMENTS)]}
+
+
+def test_a_policy_that_no_version_knows_breaks_no_page_and_no_answer(store: Store) -> None:
+    best = keep_best(store, GOOD)
+    with store.transaction(writes=True) as session:
+        copied(session, best.winner.id, policy="of nobody", stage="screen")
+    http = TestClient(create_app(store), raise_server_exceptions=False)
+    http.app.state.follower.poll()  # type: ignore[attr-defined]
+    asked = "m=4096&n=4096&k=4096"
+    answers = [f"/v1/{path}?{asked}" for path in ("best", "best/history", "importance", "funnel")]
+    found = {path: http.get(path).status_code for path in (*PAGES, *answers, "/v1/studies/1", "/v1/measurements/2")}
+    assert {path: status for path, status in found.items() if status not in (200, 404)} == {}
+    assert http.get(f"/v1/best?{asked}").json()["source"] == "measured"
