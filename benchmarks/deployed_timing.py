@@ -183,7 +183,8 @@ def alone(
     seconds, counted = BRIEF_BLOCK_SECONDS, BRIEF_COUNTED_SECONDS
     if settles:
         seconds, counted = BLOCK_SECONDS, COUNTED_SECONDS
-        _work(*next((graph, about_us[name]) for name, graph in graphs.items()), SETTLE_SECONDS)
+        first = next(iter(graphs))
+        _work(graphs[first], about_us[first], SETTLE_SECONDS)
     made: dict[str, list[Block]] = {name: [] for name in graphs}
     for name in [*graphs, *list(graphs)[::-1]]:
         _work(graphs[name], about_us[name], seconds - counted)

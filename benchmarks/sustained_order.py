@@ -20,11 +20,11 @@ import numpy as np
 
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
-from space.config import Config
 from space.enumerate import enumerate_all
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import families_for, family_named
+from space.registry import families_for
+from space.structures import best_of_structures
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.candidates import WITHIN_ESTIMATE
@@ -69,26 +69,11 @@ def screened(bench: Bench, builder: Builder, problem: Gemm) -> list[tuple[Trial,
     return sorted(found, key=lambda each: each[0].median_us)
 
 
-def in_full(found: Sequence[tuple[Trial, str]]) -> list[tuple[Trial, str]]:
-    """The fastest, then the best of each other structure."""
-    chosen, seen = list(found[:FASTEST]), {structure(trial.config) for trial, _ in found[:FASTEST]}
-    for trial, digest in found[FASTEST:]:
-        if structure(trial.config) not in seen and len(chosen) < IN_FULL:
-            seen.add(structure(trial.config))
-            chosen.append((trial, digest))
-    return chosen
-
-
-def structure(config: Config) -> tuple[object, ...]:
-    """The knobs that make another kernel of it."""
-    return family_named(config.family).structure_of(config)
-
-
 def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     """One problem's line."""
     bench.prepare(problem, seed=1)
     found = screened(bench, builder, problem)
-    chosen = in_full(found)
+    chosen = best_of_structures(found, lambda each: each[0].config, FASTEST, IN_FULL)
     rivals = []
     for trial, digest in chosen:
         ready = bench.ready(trial.config, digest)

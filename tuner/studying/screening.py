@@ -24,6 +24,7 @@ from space.families.common import early_twin
 from space.problem import Problem
 from space.rank import roofline_us
 from space.registry import family_named
+from space.structures import best_of_structures
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.guidance import Guidance, order_for
@@ -229,15 +230,9 @@ class Search:
         if least < FINALISTS:
             return [entry.config for entry in ahead[:least]]
         kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, MOST_FINALISTS)
-        chosen = [entry.config for entry in ahead[:kept]]
-        seen = {family_named(config.family).structure_of(config) for config in chosen}
-        for entry in ahead[kept:]:
-            structure = family_named(entry.config.family).structure_of(entry.config)
-            if entry.median_us > ahead[0].median_us * (1 + NEAR_STRUCTURE) or len(chosen) >= MOST_WITH_STRUCTURES:
-                break
-            if structure not in seen:
-                seen.add(structure)
-                chosen.append(entry.config)
+        near = [entry for entry in ahead[kept:] if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
+        leaders = best_of_structures([*ahead[:kept], *near], lambda entry: entry.config, kept, MOST_WITH_STRUCTURES)
+        chosen = [entry.config for entry in leaders]
         twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
         return chosen + [twin for twin in twins if twin and self._legal(twin)]
 

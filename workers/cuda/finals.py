@@ -7,8 +7,8 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import starts_early
-from space.knobs import KnobValue
 from space.registry import family_named
+from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import SLOTS
@@ -95,7 +95,10 @@ class Finals:
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if _is_library(rival)]
-        chosen = _by_structure(near) if self._bench.may_reach_power_limit else near[:LEADERS]
+        chosen = near[:LEADERS]
+        if self._bench.may_reach_power_limit:
+            own = [rival for rival in near if not _is_library(rival)]
+            chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
         chosen += library[:1] + [rival for rival in ahead if rival in library][:2]
         return [rival for rival in rivals if rival in chosen]
 
@@ -123,23 +126,6 @@ class Finals:
                 raise
             # A library may refuse some of its own candidates when they run.
             return None
-
-
-def _by_structure(ahead: Sequence[Rival]) -> list[Rival]:
-    """Of our own rivals, fastest first: the fastest, then the best of each other structure."""
-    own = [rival for rival in ahead if not _is_library(rival)]
-    chosen = own[:FASTEST]
-    seen = {_structure(rival) for rival in chosen}
-    for rival in own[FASTEST:]:
-        if _structure(rival) not in seen and len(chosen) < STRUCTURES:
-            seen.add(_structure(rival))
-            chosen.append(rival)
-    return chosen
-
-
-def _structure(rival: Rival) -> tuple[KnobValue, ...]:
-    config = rival.ready.config
-    return family_named(config.family).structure_of(config)
 
 
 def _is_library(rival: Rival) -> bool:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import insert, text, update
 
-from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts
+from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, facts
 from tuner.errors import FleetError, UnknownWorker
 from tuner.evidence import revocations, tokens
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
@@ -32,7 +32,8 @@ def store(database_url: str) -> Iterator[Store]:
         yield opened
 
 
-def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: Store) -> None:
+def worked(store: Store) -> tuple[Fleet, Hand, Hand]:
+    """A fleet, a worker that left long ago, and one that works: each has done a round."""
     fleet = Fleet(store, BY_HAND)
     fleet.campaign(PROBLEMS[:2])
     old, new = fleet.hand(0), fleet.hand(1)
@@ -42,6 +43,12 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
     with store.transaction(writes=True) as session:
         session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
         session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+    return fleet, old, new
+
+
+def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: Store) -> None:
+    fleet, _, _ = worked(store)
+    with store.transaction(writes=True) as session:
         session.execute(insert(BuildRow), BUILD | {"digest": "a" * 64})
         session.execute(insert(BuildRow), BUILD | {"digest": "b" * 64, "offered_at": datetime.now(UTC)})
     before = store.counts()
@@ -57,15 +64,7 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
 
 
 def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(store: Store) -> None:
-    fleet = Fleet(store, BY_HAND)
-    fleet.campaign(PROBLEMS[:2])
-    old, new = fleet.hand(0), fleet.hand(1)
-    old.work(old.claimed())
-    fleet.workers.leave(old.id)
-    new.work(new.claimed())
-    with store.transaction(writes=True) as session:
-        session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
-        session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+    _, old, new = worked(store)
     assert delete_old(store, 90.0)["old workers deleted"] == 1
     for nobody in ("worker-0", "99", "9" * 30, "²"):
         with pytest.raises(UnknownWorker, match="number"):

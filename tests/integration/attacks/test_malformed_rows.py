@@ -108,7 +108,7 @@ def test_a_malformed_row_breaks_no_page_and_no_answer(store: Store) -> None:
 def test_a_policy_that_no_version_knows_breaks_no_page_and_no_answer(store: Store) -> None:
     best = keep_best(store, GOOD)
     with store.transaction(writes=True) as session:
-        copied(session, best.winner.id, policy="of nobody", stage="screen")
+        copied(session, best.winner.id, policy="another", stage="screen")
     http = TestClient(create_app(store), raise_server_exceptions=False)
     http.app.state.follower.poll()  # type: ignore[attr-defined]
     asked = "m=4096&n=4096&k=4096"

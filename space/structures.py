@@ -1,0 +1,33 @@
+"""Structures: which of ranked candidates differ in more than launch order, buffering and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from space.config import Config
+from space.registry import family_named
+
+T = TypeVar("T")
+
+
+def best_of_structures(ahead: Sequence[T], config_of: Callable[[T], Config], fastest: int, most: int) -> list[T]:
+    """The fastest, then the best of each other kernel structure.
+
+    Args:
+        ahead: candidates, fastest first.
+        fastest: number of those that are taken whatever their structure.
+        most: number after which no further structure is added.
+    """
+    chosen = list(ahead[:fastest])
+    seen = {_structure(config_of(one)) for one in chosen}
+    for one in ahead[fastest:]:
+        structure = _structure(config_of(one))
+        if structure not in seen and len(chosen) < most:
+            seen.add(structure)
+            chosen.append(one)
+    return chosen
+
+
+def _structure(config: Config) -> tuple[object, ...]:
+    return family_named(config.family).structure_of(config)
