@@ -21,8 +21,8 @@ class Turns:
 
     The loop runs everything that is ready before it looks for more, so a caller with many connections would make every
     other request wait for all of its own. Beyond a few of a caller's requests, the others wait for the loop's next
-    turns. Between two turns of callers that hurry the loop rests for as long as the first one took, so that threads
-    which read the store for others get on.
+    turns. A caller that hurries, or that has more than a few waiting, begins one a turn, and the loop rests after it
+    for as long as it took: an answer that a thread reads from the store needs several turns of the loop.
 
     Args:
         hurries: whether a caller asks more often than it may for long.
@@ -63,12 +63,13 @@ class Turns:
         self._begun.clear()
         if self._hurried_at:
             self._rest_until, self._hurried_at = 2 * now - self._hurried_at, 0.0
-        for caller in list(self._waiting):
-            if not self._hurries(caller):
-                self._release(caller)
+        for caller, turns in list(self._waiting.items()):
+            crowds = len(turns) > MOST_OF_A_CALLER or self._hurries(caller)
+            if not crowds:
+                self._release(caller, MOST_OF_A_CALLER)
             elif now >= self._rest_until:
                 self._hurried_at = now
-                self._release(caller)
+                self._release(caller, 1)
         loop = asyncio.get_running_loop()
         if self._begun:
             self._ends = True
@@ -81,12 +82,13 @@ class Turns:
         if not self._ends:
             self._end()
 
-    def _release(self, caller: str) -> None:
-        turns = self._waiting[caller]
-        for _ in range(min(MOST_OF_A_CALLER, len(turns))):
+    def _release(self, caller: str, most: int) -> None:
+        turns, released = self._waiting[caller], 0
+        while turns and released < most:
             turn = turns.popleft()
             if not turn.done():
                 turn.set_result(None)
-                self._begun[caller] += 1
+                released += 1
+        self._begun[caller] += released
         if not turns:
             del self._waiting[caller]
