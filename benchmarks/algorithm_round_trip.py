@@ -36,7 +36,7 @@ from space.registry import config_named
 from tuner.tables.exporters import tunableop
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.wanted import Wanted
-from workers.cuda.device import open_device
+from workers.cuda.device import identity_here
 from workers.cuda.driver import CudaError
 from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, attributes
 from workers.cuda.families.cublaslt import Handle, Matmul, opened, unsupported
@@ -101,7 +101,7 @@ def main() -> int:
     library, missing = opened(0)
     if library is None:
         raise SystemExit(missing)
-    machine, device = Cuda(), identity_of_gpu()
+    machine, device = Cuda(), identity_here(torch.cuda.current_device())
     items = ((problem, problem) for _, _, problem in named_problems(given.problems) if not unsupported(problem))
     with torch.no_grad():
         rows, skipped = rows_of(HEADER, items, lambda problem, _: row_of_best(library, problem, machine, device), until)
@@ -109,11 +109,6 @@ def main() -> int:
     print(text)
     publish("algorithm_round_trip", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[given.problems])
     return int(not rows or not all(row.good for row in rows))
-
-
-def identity_of_gpu() -> str:
-    """The GPU model by the name that tables have."""
-    return open_device(torch.cuda.current_device()).name
 
 
 def row_of_best(library: Handle, problem: Gemm, machine: Machine, device: str) -> Row:

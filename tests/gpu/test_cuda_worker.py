@@ -17,7 +17,7 @@ from space.rank import rank
 from space.registry import family_named
 from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
-from tuner.studying.open_worker import driver_present
+from tuner.studying.open_worker import device_here, driver_present
 from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
 from workers.cuda.worker import CudaWorker
@@ -63,6 +63,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
 
 def measure(worker: CudaWorker, problem: Gemm, configs: list[Config]) -> list[Measurement]:
     return list(worker.begin(problem).screen(configs))
+
+
+def test_the_device_of_commands_is_the_one_that_a_worker_has(worker: CudaWorker) -> None:
+    assert device_here() == worker.facts.name
 
 
 @pytest.mark.parametrize("shape", SHAPES)

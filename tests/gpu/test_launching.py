@@ -16,10 +16,11 @@ from gemmtune.arrays import ArrayRefused  # noqa: E402
 from space.devices import profile_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
-from tests.unit.tuner.tables.test_exporters import DEVICE, entry, guarded, table, written  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, guarded, table, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
 from workers.build import Build, compile_source  # noqa: E402
 from workers.builder import source_of  # noqa: E402
+from workers.cuda.device import identity_here  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -33,12 +34,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries, programs = [], {}
     for place, problem in enumerate((PLAIN, SCALED)):
         config = family_named("sm90_wgmma").config(KNOBS[problem.key])
-        built = compile_source(source_of(problem, config, profile_named(DEVICE).arch.name), "sm_90a", None)
+        built = compile_source(source_of(problem, config, profile_named(identity_here()).arch.name), "sm_90a", None)
         assert isinstance(built, Build)
         programs[problem.key] = built.cubin
         document = {"family": config.family, "knobs": config.knobs, "key": config.key}
         entries.append(entry(problem, config=document, build_digest=f"{place}" * 64))
-    files = written("bundle", guarded(table(*entries)), program=lambda each: programs[each["problem"]["key"]])
+    chosen = guarded(table(*entries, device=identity_here()))
+    files = written("bundle", chosen, program=lambda each: programs[each["problem"]["key"]])
     folder = tmp_path_factory.mktemp("launching") / "bundle"
     export_folder(folder, files)
     return folder

@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from space.devices import DEFAULT_DEVICE, identity_named
+from space.devices import identity_named
 from space.errors import ProblemError
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Device, Json, existing_store, open_store, planning_store, timing_of
+from tuner.cli.options import (
+    AUTO,
+    Db,
+    Device,
+    Json,
+    device_named,
+    existing_store,
+    open_store,
+    planning_store,
+    timing_of,
+)
 from tuner.cli.output import notes, show
 from tuner.cli.shape_options import Ms, Sources, Tf32, Tp, asked_of
 from tuner.cli.signals import leaving
@@ -81,7 +91,9 @@ def create(
         bool, typer.Option("--misses", help="Add the questions that had no measured answer, with their counts.")
     ] = False,
     device: Annotated[
-        list[str] | None, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'recorded:NVIDIA H200'.")
+        list[str] | None,
+        typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'recorded:NVIDIA H200'. \\[default: auto, as "
+                     "for best]"),
     ] = None,
     name: Name = None,
     candidates: Candidates = 96,
@@ -97,7 +109,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Creates a campaign for the workers of a service or of this store."""
-    devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
+    devices = tuple(_device(word) for word in device or [AUTO])
     budget = CampaignBudget(candidates, turns, target, gpu_seconds)
     listed = _listed(sources, ladder, asked_of(ms, tp, tf32, ""))
     if misses:
@@ -292,7 +304,7 @@ def _device(word: str) -> tuple[str, str]:
     recorded, _, model = word.rpartition("recorded:")
     if word.startswith("recorded:") and not recorded:
         return identity_named(model), "recorded"
-    return identity_named(word), "cuda"
+    return device_named(word), "cuda"
 
 
 @contextmanager

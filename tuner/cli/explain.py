@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from space.config import parse_knobs
-from space.devices import DEFAULT_DEVICE
 from space.enumerate import Space, enumerate_all
 from space.explain import Explanation
 from space.explain import explain as explain_config
@@ -15,7 +14,7 @@ from space.nearest import MAX_CHANGES
 from space.problem import Problem
 from space.registry import families_for, family_named, family_with
 from space.rules import Rule
-from tuner.cli.options import ArchName, ConfigText, DeviceName, Json, NoRule, profile_from_words
+from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceName, Json, NoRule, profile_from_words
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
@@ -30,7 +29,7 @@ _FamilyName = Annotated[
 def explain(
     problem: Problem,
     config: ConfigText = "",
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     arch: ArchName = None,
     family: _FamilyName = None,
     as_json: Json = False,
@@ -53,7 +52,7 @@ def explain(
 @asks_problem
 def space(
     problem: Problem,
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     arch: ArchName = None,
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Include configs that are not worth trying.")] = False,

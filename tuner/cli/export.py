@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
-from tuner.cli.options import Db, DeviceName, Json, Out, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
 from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
 from tuner.files import export_file, export_folder
@@ -27,7 +26,7 @@ from tuner.tables.tables import chosen_bests, table, table_bytes
 def export(
     out: Out,
     format: Annotated[str, typer.Option("--format", help="json, csv, parquet, tunableop or bundle.")] = "json",
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     min_gain: Annotated[
         float | None,
         typer.Option(min=0.0, help="Least gain over the library's first choice, by the low end of its 95 % interval. "

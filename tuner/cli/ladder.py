@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Bests
 from tuner.answering.ladder import MS
-from tuner.cli.options import Db, DeviceName, Json, opened_bests
+from tuner.cli.options import AUTO, Db, DeviceName, Json, opened_bests
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.cli.replays import print_replays
@@ -29,7 +28,7 @@ from tuner.views.ladder import Ladder, RungFacts
 def ladder(
     problem: Problem,
     ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. \\[default: 25 from 1 to 16384]")] = "",
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

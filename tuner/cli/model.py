@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from space.devices import DEFAULT_DEVICE
 from space.registry import family_for
 from tuner.cli.commands import group
-from tuner.cli.options import Db, DeviceName, Json, planning_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, planning_store
 from tuner.cli.output import console, emit, notes
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
@@ -25,7 +24,7 @@ app = group("The learned model of a GPU: train it, show it.")
 
 @app.command()
 def train(
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     source: Annotated[Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")] = "both",
     out: Annotated[Path | None, typer.Option(help="File to write. \\[default: in GEMMTUNE_MODEL_DIR]")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.")] = 0,
@@ -56,7 +55,7 @@ def train(
 
 @app.command()
 def show(
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     file: Annotated[Path | None, typer.Option(help="Model file. \\[default: the one in use]")] = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from tuner.tables.tables import TableBests
 
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
+#: Stands for this machine's GPU, in `--device` of every command.
+AUTO: Final = "auto"
 DeviceName = Annotated[
-    str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.", callback=identity_named)
-]
+    str,
+    typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'; auto is this machine's, or the H200 on a "
+                 "machine without a GPU.", callback=lambda name: device_named(name)),
+]  # fmt: skip
 ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a: replaces --device by its reference card.")
 ]
@@ -36,6 +40,19 @@ NoRule = Annotated[
     typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),
 ]
 ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; missing knobs take their defaults.")]
+
+
+def device_named(name: str) -> str:
+    """The identity of the device that `--device` names.
+
+    Raises:
+        WorkerError: `auto`, and this machine's GPU can't be used.
+    """
+    if name != AUTO:
+        return identity_named(name)
+    from tuner.studying.open_worker import device_here
+
+    return device_here()
 
 
 def profile_from_words(device: str, arch: str | None) -> DeviceProfile:

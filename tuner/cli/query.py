@@ -7,11 +7,10 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import finals_of
-from tuner.cli.options import Db, DeviceName, Json, open_store, opened_bests
+from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store, opened_bests
 from tuner.cli.output import console, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy, StoredMeasurement
@@ -34,7 +33,7 @@ Neighbours: TypeAlias = Annotated[
 @asks_problem
 def best(
     problem: Problem,
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     policy: AskedPolicy = None,
     neighbours: Neighbours = "plain",
     history: Annotated[bool, typer.Option("--history", help="List every change to the best instead.")] = False,

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from space.devices import DEFAULT_DEVICE
 from tuner.cli.commands import group
-from tuner.cli.options import Db, DeviceName, Json, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
 from tuner.cli.output import console, emit, say
 from tuner.errors import ExportError
 from tuner.files import export_file
@@ -78,7 +77,7 @@ def export(
 @app.command()
 def save(
     out: Annotated[Path, typer.Argument(help="Output folder.")],
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

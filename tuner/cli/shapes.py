@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from space.devices import DEFAULT_DEVICE, profile_named
+from space.devices import profile_named
 from space.errors import ProblemError
-from tuner.cli.options import DeviceName, Json
+from tuner.cli.options import AUTO, DeviceName, Json
 from tuner.cli.output import console, notes, show, table
 from tuner.cli.shape_options import BlockScaledAs, Ms, Sources, Tf32, Tp, asked_of
 from tuner.files import export_file
@@ -26,7 +26,7 @@ def shapes(
     tp: Tp = 1,
     tf32: Tf32 = False,
     block_scaled_as: BlockScaledAs = "",
-    device: DeviceName = DEFAULT_DEVICE,
+    device: DeviceName = AUTO,
     every: Annotated[bool, typer.Option("--all", help=f"List all problems, not the first {_MOST_SHOWN}.")] = False,
     as_json: Json = False,
 ) -> None:

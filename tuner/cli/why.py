@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.answering import importance
 from tuner.answering.importance import Why
-from tuner.cli.options import Db, DeviceName, Json, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replays import print_replays
@@ -15,7 +14,7 @@ from tuner.settings import settings
 
 
 @asks_problem
-def why(problem: Problem, device: DeviceName = DEFAULT_DEVICE, db: Db = None, as_json: Json = False) -> None:
+def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Json = False) -> None:
     """Explains why a tuned problem's winner won, from the measurements in the store."""
     with open_store(db, create=False) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)

@@ -6,6 +6,7 @@ import ctypes
 import re
 from pathlib import Path
 
+from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.errors import DeviceError
 from tuner.settings import Settings
@@ -58,6 +59,19 @@ def gpu_count() -> int:
 def every_device() -> list[str]:
     """The device words of this machine's GPUs, or the recorded H200's without a GPU."""
     return [f"cuda:{ordinal}" for ordinal in range(gpu_count())] or ["recorded:h200"]
+
+
+def device_here() -> str:
+    """The identity of this machine's first GPU, or of the recorded H200 on a machine without one.
+
+    Raises:
+        WorkerError: the GPU can't be used.
+    """
+    if not driver_present():
+        return DEFAULT_DEVICE
+    from workers.cuda.device import identity_here
+
+    return identity_here()
 
 
 def recorded_devices(config: Settings) -> list[Path]:

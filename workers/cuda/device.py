@@ -22,15 +22,8 @@ def open_device(ordinal: int) -> DeviceFacts:
         DriverError: no such GPU, one that no family serves, or a driver too old for what we compile.
         CudaError: the driver refuses.
     """
-    try:
-        check("cuInit", cu.cuInit(0))
-    except CudaError as error:
-        raise DriverError(f"the NVIDIA driver finds no GPU ({error}): check it with nvidia-smi") from error
+    device = _device(ordinal)
     check_driver_age(int(check("cuDriverGetVersion", cu.cuDriverGetVersion())), nvrtc_version())
-    count = int(check("cuDeviceGetCount", cu.cuDeviceGetCount()))
-    if ordinal >= count:
-        raise DriverError(f"cuda:{ordinal} is not here: this machine has {count} GPU, numbered from cuda:0")
-    device = check("cuDeviceGet", cu.cuDeviceGet(ordinal))
     uuid = _uuid(device)
     said = driver_facts(device, uuid)
     try:
@@ -45,6 +38,17 @@ def open_device(ordinal: int) -> DeviceFacts:
     return DeviceFacts(
         identity_of(said), said.arch, "cuda", uuid, "", said.sm_count, said.l2_bytes, said.memory_bytes or 0
     )
+
+
+def identity_here(ordinal: int = 0) -> str:
+    """The identity of GPU `ordinal`, as in `NVIDIA H200`; makes no context.
+
+    Raises:
+        DriverError: no such GPU, or one that nothing can be compiled for.
+        CudaError: the driver refuses.
+    """
+    device = _device(ordinal)
+    return identity_of(driver_facts(device, _uuid(device)))
 
 
 def driver_facts(device: cu.CUdevice, uuid: str) -> DriverFacts:
@@ -73,6 +77,17 @@ def driver_facts(device: cu.CUdevice, uuid: str) -> DriverFacts:
         memory_tbs=2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9 or None,
         power_w=power_w, default_power_w=default_power_w,
     )  # fmt: skip
+
+
+def _device(ordinal: int) -> cu.CUdevice:
+    try:
+        check("cuInit", cu.cuInit(0))
+    except CudaError as error:
+        raise DriverError(f"the NVIDIA driver finds no GPU ({error}): check it with nvidia-smi") from error
+    count = int(check("cuDeviceGetCount", cu.cuDeviceGetCount()))
+    if ordinal >= count:
+        raise DriverError(f"cuda:{ordinal} is not here: this machine has {count} GPU, numbered from cuda:0")
+    return check("cuDeviceGet", cu.cuDeviceGet(ordinal))
 
 
 def _uuid(device: cu.CUdevice) -> str:

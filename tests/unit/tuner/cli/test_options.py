@@ -1,0 +1,30 @@
+"""`--device`: names of GPU models, and `auto` on machines with and without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.cli.options import AUTO, device_named
+from tuner.studying import open_worker
+from workers.cuda import device
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def test_auto_is_the_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_worker, "driver_present", lambda: True)
+    monkeypatch.setattr(device, "identity_here", lambda: H100)
+    assert device_named(AUTO) == H100
+
+
+def test_auto_is_the_h200_on_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_worker, "driver_present", lambda: False)
+    assert device_named(AUTO) == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(("name", "identity"), [("h100 sxm", H100), ("l40s", "NVIDIA L40S"), ("Toaster", "Toaster")])
+def test_a_name_is_an_identity_whatever_this_machine_has(
+    monkeypatch: pytest.MonkeyPatch, name: str, identity: str
+) -> None:
+    monkeypatch.setattr(open_worker, "driver_present", lambda: True)
+    assert device_named(name) == identity
