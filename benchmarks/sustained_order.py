@@ -29,7 +29,8 @@ from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.candidates import WITHIN_ESTIMATE
 from tuner.studying.guidance import Guidance, order_for
-from tuner.studying.screening import Budget, Search, Trial
+from tuner.studying.records import Budget, Trial
+from tuner.studying.screening import Search
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench

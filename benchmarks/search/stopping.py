@@ -24,7 +24,8 @@ from space.registry import family_named
 from tuner.prediction.train import TREES
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import MARGIN, Outlook
-from tuner.studying.screening import Budget, Search
+from tuner.studying.records import Budget
+from tuner.studying.screening import Search
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 GAINS: Final = (0.02, 0.01, 0.005, 0.002)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
-from tuner.evidence.database import VERSION_TABLE, migrate, migrating, open_engine
+from tuner.evidence.database import migrate, migrating, open_engine
+from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions
 from tuner.evidence.schema import METADATA
 
 
@@ -23,6 +25,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 def is_ours(name: str | None, kind: str, parents: object) -> bool:
     """The queue's tables are its engine's."""
     return not (kind == "table" and (name or "").startswith("procrastinate_"))
+
+
+def test_the_names_of_the_migrations_are_the_revisions_in_order() -> None:
+    scripts = ScriptDirectory(MIGRATIONS)
+    assert tuple(each.revision for each in scripts.walk_revisions())[::-1] == known_revisions()
 
 
 def test_migrations_and_models_agree(engine: Engine) -> None:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-import optuna
-from optuna.trial import create_trial
 from sqlalchemy import and_, case, distinct, func, select
 
 from space.config import Config
@@ -35,7 +33,6 @@ from tuner.prediction.correction import Correction
 from tuner.prediction.examples import settled
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
-from tuner.prediction.trials import distribution_of
 from workers.measurement import Outcome, Policy, replay_part
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
@@ -223,8 +220,12 @@ def _on_scale(store: Store, times: dict[Config, float], best: Best) -> float:
 
 def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
     varied = [knob.name for knob in family.knobs if len({config[knob.name] for config in times}) > 1]
-    # This import loads scikit-learn where it is installed: 100 MB that a service needs for nothing else.
+    # A service starts sooner without Optuna, which loads scikit-learn too where it is installed: 100 MB.
+    import optuna
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import create_trial
+
+    from tuner.prediction.trials import distribution_of
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()

@@ -9,7 +9,8 @@ import typer
 
 from tuner.cli.options import Db, Json
 from tuner.cli.output import say
-from tuner.evidence.database import FAILURES, newest_revision, open_engine, unusable
+from tuner.evidence.database import FAILURES, open_engine, unusable
+from tuner.evidence.revisions import newest_revision
 from tuner.evidence.roles import grant
 from tuner.settings import database_url, settings
 

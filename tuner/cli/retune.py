@@ -14,9 +14,9 @@ from tuner.cli.tune import say_device
 from tuner.settings import settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
+from tuner.studying.records import Budget
 from tuner.studying.retune import Retuned, Stale, compare
 from tuner.studying.retune import retune as measure_again
-from tuner.studying.screening import Budget
 
 
 def retune(

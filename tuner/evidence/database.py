@@ -7,15 +7,10 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
@@ -30,8 +25,8 @@ from tuner.evidence.postgresql import (
     pool_arguments,
     watch,
 )
+from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
 
-VERSION_TABLE: Final = "gemmtune_alembic_version"
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
 #: Execution options: of connections that write, and of one that changes the schema.
@@ -39,7 +34,6 @@ WRITES: Final = "gemmtune_writes"
 MIGRATES: Final = "gemmtune_migrates"
 #: Whether a SQLite connection checks foreign keys, in its `info`.
 _CHECKED: Final = "gemmtune_foreign_keys"
-_MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
@@ -138,8 +132,6 @@ def migrate(connection: Connection, revision: str) -> None:
         StoreError: the database is at a revision, or is to be brought to one, that this version does not know.
             Nothing was changed.
     """
-    config = _alembic_config()
-    config.attributes["connection"] = connection
     if connection.dialect.name == "postgresql":
         allow_pauses(connection)
         # Another service may migrate a large table first.
@@ -152,6 +144,12 @@ def migrate(connection: Connection, revision: str) -> None:
     check_known(now, "the store")
     if not revision.startswith("-") and revision not in ("base", "head"):
         check_known(revision, "the backup")
+    # Importing Alembic takes longer than opening a store, and few stores have to be migrated.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     step = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
     step(config, revision)
 
@@ -162,8 +160,7 @@ def check_known(revision: str | None, what: str) -> None:
     Raises:
         StoreError: this version has no such revision.
     """
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision is not None and revision not in known_revisions():
         raise StoreError(
             f"{what} has schema {revision}, newer than this gemmtune, which knows {newest_revision()}: upgrade "
             f"gemmtune, or use another store"
@@ -172,26 +169,10 @@ def check_known(revision: str | None, what: str) -> None:
 
 def current_revision(connection: Connection) -> str | None:
     """The schema's revision; None before the first migration."""
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-
-
-def newest_revision() -> str:
-    """The revision of this version's tables."""
-    head = _scripts().get_current_head()
-    assert head is not None
-    return head
-
-
-@cache
-def _scripts() -> ScriptDirectory:
-    """Every migration. Reading them takes 12 imports, and each opened store asks twice."""
-    return ScriptDirectory.from_config(_alembic_config())
-
-
-def _alembic_config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    return config
+    if not connection.dialect.has_table(connection, VERSION_TABLE):
+        return None
+    found: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    return found
 
 
 def unusable(url: str, error: Exception) -> StoreError:

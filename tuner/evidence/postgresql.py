@@ -8,16 +8,15 @@ server accepts bytes and forwards none, the client itself gives up after a silen
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import psycopg
-from psycopg.abc import PQGen
-from psycopg.waiting import Ready
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+if TYPE_CHECKING:
+    from tuner.evidence.watched_connection import WatchedConnection
 
 #: Connections that one process opens at most, by default; services and commands share the server's `max_connections`.
 MOST_CONNECTIONS: Final = 32
@@ -37,9 +36,7 @@ _SESSION: Final = {
     "client_connection_check_interval": 2_000, "tcp_keepalives_idle": 5, "tcp_keepalives_interval": 2,
     "tcp_keepalives_count": 3, "tcp_user_timeout": 10_000, "timezone": "UTC",
 }  # fmt: skip
-#: A working server ends a statement within 20 s; a longer silence means that it is dead.
-_SILENCE_SECONDS: Final = 25.0
-#: The same for a transaction of a few short statements, each of which may wait for a lock.
+#: How long the server may be silent in a transaction of a few short statements, each of which may wait for a lock.
 SHORT_SECONDS: Final = 12.0
 #: The same for a note.
 _NOTE_MILLISECONDS: Final = 5_000
@@ -66,42 +63,6 @@ _OF_POSTGRESQL: Final = (
     (("was silent",), "it stopped answering",
      "check the server and the network; connections reopen automatically"),
 )
-T = TypeVar("T")
-
-
-class WatchedConnection(psycopg.Connection[Any]):
-    """A connection that closes itself when the server is silent for too long.
-
-    Attributes:
-        silence_seconds: longest wait for the server's next bytes; None for no limit.
-    """
-
-    silence_seconds: float | None = _SILENCE_SECONDS
-
-    def wait(self, gen: PQGen[T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401  (psycopg's own signature)
-        """Runs one exchange with the server.
-
-        Raises:
-            OperationalError: the server was silent; the connection is closed.
-        """
-        return super().wait(self._heard(gen), *arguments, **named)
-
-    def _heard(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
-        # psycopg resumes the exchange every tenth of a second, with `NONE` if nothing has arrived.
-        heard_at = time.monotonic()
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                if ready != Ready.NONE:
-                    heard_at = time.monotonic()
-                elif self.silence_seconds is not None and time.monotonic() - heard_at > self.silence_seconds:
-                    self.close()
-                    raise psycopg.OperationalError(f"the server was silent for {self.silence_seconds:g} s")
-                wanted = gen.send(ready)
-        except StopIteration as done:
-            value: T = done.value
-            return value
 
 
 def pool_arguments(size: int, notes: bool = False) -> dict[str, Any]:
@@ -135,7 +96,12 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
     """
 
-    usual_seconds = _NOTE_SILENCE_SECONDS if notes else _SILENCE_SECONDS
+    # A store on SQLite opens sooner without psycopg.
+    import psycopg
+
+    from tuner.evidence.watched_connection import SILENCE_SECONDS, WatchedConnection
+
+    usual_seconds = _NOTE_SILENCE_SECONDS if notes else SILENCE_SECONDS
 
     def connect(_: object, record: ConnectionPoolEntry, arguments: list[Any], named: dict[str, Any]) -> DBAPIConnection:
         record.info[_POOL] = engine.pool
@@ -166,9 +132,8 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
 
 def allow_silence(connection: Connection, seconds: float | None) -> None:
     """Sets how long the server may be silent until the connection is back in its pool; SQLite never is."""
-    watched = connection.connection.driver_connection
-    if isinstance(watched, WatchedConnection):
-        watched.silence_seconds = seconds
+    if connection.dialect.name == "postgresql":
+        cast("WatchedConnection", connection.connection.driver_connection).silence_seconds = seconds
 
 
 def allow_pauses(connection: Connection) -> None:

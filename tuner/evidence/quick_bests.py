@@ -15,10 +15,10 @@ from typing import Any, Final, Self
 from space.problem import Problem
 from tuner.evidence import codec
 from tuner.evidence.records import Best
+from tuner.evidence.revisions import VERSION_TABLE, newest_revision
 from workers.measurement import Policy
 
-_REVISIONS: Final = Path(__file__).parent / "migrations" / "versions"
-_VERSION: Final = "SELECT version_num FROM gemmtune_alembic_version"
+_VERSION: Final = f"SELECT version_num FROM {VERSION_TABLE}"
 #: `bests.SELECTED`.
 _SELECTED: Final = f"""
 SELECT measurement.*, {", ".join(f"best.{name}" for name in codec.OF_BEST)}, problem.key AS problem_key,
@@ -54,7 +54,7 @@ class QuickBests:
             found = connection.execute(_VERSION).fetchall()
         except sqlite3.Error:
             found = []
-        if found != [(max(path.name[:4] for path in _REVISIONS.glob("[0-9]*.py")),)]:
+        if found != [(newest_revision(),)]:
             connection.close()
             return None
         connection.row_factory = sqlite3.Row

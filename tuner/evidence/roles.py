@@ -8,7 +8,7 @@ from psycopg import sql
 from sqlalchemy import Connection, inspect
 
 from tuner.errors import StoreError
-from tuner.evidence.database import VERSION_TABLE
+from tuner.evidence.revisions import VERSION_TABLE
 
 #: Tables whose rows nobody changes or deletes.
 APPEND_ONLY: Final = ("measurement", "provenance", "revocation", "revoked_measurement", "best_change")

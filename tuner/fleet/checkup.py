@@ -22,7 +22,8 @@ from sqlalchemy.engine import make_url
 
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow
-from tuner.evidence.database import connect, newest_revision, shown
+from tuner.evidence.database import connect, shown
+from tuner.evidence.revisions import newest_revision
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import Timing

@@ -20,7 +20,7 @@ from tuner.evidence.picks import LIBRARY, enumeration_order
 from tuner.evidence.records import StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.study import names_of, source_of
+from tuner.studying.records import names_of, source_of
 from workers.measurement import Measurement, Outcome
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording

@@ -10,7 +10,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import optuna
@@ -18,7 +17,6 @@ from optuna.trial import TrialState, create_trial
 
 from space.config import Config
 from space.devices import find_profile
-from space.errors import ProblemError
 from space.explain import is_legal
 from space.families.common import early_twin
 from space.problem import Problem
@@ -29,25 +27,23 @@ from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import Outlook
+from tuner.studying.records import (
+    FINALISTS,
+    JUDGED_AFTER,
+    MOST_FINALISTS,
+    MOST_WITH_STRUCTURES,
+    Budget,
+    Trial,
+)
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
-#: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart, and
-#: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
-#: clocks under full load fall further for one structure than for another.
-FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
 #: Finalists that are timed once more with programmatic dependent launch.
 TWINS: Final = 2
 #: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
 DOUBTFUL: Final = 1.0
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
-#: Candidates to try before judging what more of them may gain.
-JUDGED_AFTER: Final = 12
-#: Bounds of a budget: more turns of the finals, or more candidates of one problem, have no use.
-MOST_CANDIDATES: Final = 100_000
-MOST_TURNS: Final = 1_000
-
 #: (candidates tried so far, size of the next batch): small while each result still changes what comes next, then large
 #: enough to keep the compilers ahead of the device.
 BATCHES: Final = ((16, 4), (64, 8))
@@ -60,63 +56,6 @@ _ALONE: Final = Guidance()
 
 #: Called before a batch is measured, with its stage and its candidates.
 Announce = Callable[[Stage, Sequence[Config]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """When a study stops. Earlier runs of the same study count.
-
-    Attributes:
-        candidates: how many are measured.
-        seconds: wall time of this run, set-up excluded; None for no limit.
-        turns: fewest turns that the finalists take.
-        target: stop screening once the best reaches this share of the roofline bound; None for no target.
-        gain: stop screening once the expected gain of measuring on falls below this share of the best time; None for no
-            limit.
-    """
-
-    candidates: int = 96
-    seconds: float | None = None
-    turns: int = 30
-    target: float | None = None
-    gain: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, least, most in (("candidates", 1, MOST_CANDIDATES), ("turns", 5, MOST_TURNS)):
-            if not least <= getattr(self, name) <= most:
-                raise ProblemError(f"{name} = {getattr(self, name)} is not a valid budget: give {least} to {most:,}")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ProblemError(f"seconds = {self.seconds} is not a valid budget: give a positive number")
-        if self.target is not None and not 0 < self.target <= 1:
-            raise ProblemError(f"target = {self.target} is not a share of the roofline bound: give one up to 1")
-        if self.gain is not None and not 0 < self.gain < 1:
-            raise ProblemError(f"gain = {self.gain} is not a share of the best time: give one below 1, as in 0.01")
-        if self.gain is not None and self.candidates <= JUDGED_AFTER:
-            raise ProblemError(
-                f"gain = {self.gain} and candidates = {self.candidates} contradict each other: gains are judged after "
-                f"{JUDGED_AFTER} candidates; give more of them, or leave gain out"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A screened candidate.
-
-    Attributes:
-        median_us: infinite unless correct.
-        noise: range of its samples, as a share of the median.
-    """
-
-    config: Config
-    outcome: Outcome
-    median_us: float = math.inf
-    noise: float = 0.0
-
-    @classmethod
-    def of(cls, measurement: Measurement) -> Trial:
-        samples = measurement.samples_us
-        noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
-        return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
 
 
 def contenders(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:

@@ -6,14 +6,12 @@ Optuna study from the store.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from space.config import Config
-from space.family import Family
 from space.problem import Problem
 from space.registry import families_for
 from tuner.errors import NothingCorrect
@@ -24,9 +22,10 @@ from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, count_worth_trying
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import Outlook
-from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
-from tuner.studying.screening import Search, Trial, screen
-from workers.measurement import Measurement, Outcome, Provenance, Stage
+from tuner.studying.records import Budget as Budget  # part of what `tune` takes
+from tuner.studying.records import Trial, names_of, source_of
+from tuner.studying.screening import Search, screen
+from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round, Worker
 
 _ALONE: Final = Guidance()
@@ -128,16 +127,6 @@ def tune(
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
     return run.conclude(problem, len(candidates), count_worth_trying(problem, worker, without), because)
-
-
-def names_of(families: Sequence[Family]) -> str:
-    """Name of a study's competing families: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
-    return "+".join(family.name for family in families)
-
-
-def source_of(provenance: Provenance) -> str:
-    """Digest of kernels, compiler, driver and library; only studies with the same digest may be merged."""
-    return hashlib.sha256("\n".join(provenance.program).encode()).hexdigest()[:16]
 
 
 class _Run:

@@ -26,8 +26,8 @@ from tests.integration.api.asking import problem_of
 from tests.support import DEVICE, PROBLEM, keep_best
 from tuner.errors import StoreError
 from tuner.evidence import postgresql
-from tuner.evidence.postgresql import WatchedConnection
 from tuner.evidence.store import Store
+from tuner.evidence.watched_connection import SILENCE_SECONDS, WatchedConnection
 
 ASKED = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k, "device": DEVICE}
 
@@ -96,7 +96,7 @@ def test_a_lock_of_a_connection_that_went_silent_is_free_before_anybody_gives_up
     session = postgresql._SESSION
     names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
     idle, lock, statement = (int(session[name]) / 1000 for name in names)
-    assert idle < lock < postgresql.SHORT_SECONDS < statement < postgresql._SILENCE_SECONDS
+    assert idle < lock < postgresql.SHORT_SECONDS < statement < SILENCE_SECONDS
     monkeypatch.setitem(session, names[0], 1_000)
     monkeypatch.setattr("tuner.evidence.store.SHORT_SECONDS", 2.0)
     take = text("UPDATE counter SET value = value + 1 WHERE name = 'best'")

@@ -52,6 +52,22 @@ def test_an_answer_from_a_file_needs_none_of_what_opens_stores(tmp_path: Path, m
     assert imported("best", PROBLEM.shape).isdisjoint(OF_STORES)
 
 
+def test_a_service_starts_without_what_searches_and_what_migrates(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    Store.open(url).close()
+    code = (
+        "import json, sys\n"
+        "import api.server, gemmtune.serve\n"
+        "from api.app import create_app\n"
+        "from tuner.evidence.store import Store\n"
+        f"with Store.open({url!r}) as store: create_app(store)\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert modules.isdisjoint({"alembic", "optuna", "psycopg", "pyarrow", "scipy", "sklearn"})
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_the_list_of_commands_says_what_each_says_of_itself(command: Command) -> None:
     first, _, _ = (command.load().help or "").partition("\n\n")

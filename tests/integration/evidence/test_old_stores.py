@@ -21,6 +21,7 @@ from space.registry import problem_from_key
 from tuner.errors import StoreError
 from tuner.evidence import database
 from tuner.evidence.backup import restore_backup
+from tuner.evidence.revisions import newest_revision
 from tuner.evidence.store import Store
 
 DATA = Path(__file__).parents[2] / "data"
@@ -88,7 +89,7 @@ def check_problems(url: str) -> None:
     """Every problem has the kind and the fields that its key tells."""
     engine = database.connect(url)
     with engine.begin() as connection:
-        assert database.current_revision(connection) == database.newest_revision()
+        assert database.current_revision(connection) == newest_revision()
         rows = connection.execute(sa.text("SELECT key, kind, fields FROM problem ORDER BY id")).all()
     engine.dispose()
     assert len(rows) == 4

@@ -11,8 +11,8 @@ import pytest
 from tests.recorded_store import fill
 from tests.support import DEVICE, PROBLEM, keep_best
 from tuner.errors import StoreError
-from tuner.evidence.database import newest_revision
 from tuner.evidence.quick_bests import QuickBests
+from tuner.evidence.revisions import newest_revision
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 

@@ -22,6 +22,7 @@ from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database, postgresql
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
+from tuner.evidence.revisions import newest_revision
 from tuner.evidence.similarity import reaches
 from tuner.evidence.store import Store
 from workers.measurement import Outcome, Verification
@@ -176,7 +177,7 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
 def test_a_newer_schema_is_refused_and_left_as_it_is(database_url: str) -> None:
     with Store.open(database_url) as store, store._engine.begin() as connection:
         connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
-    newest = database.newest_revision()
+    newest = newest_revision()
     with pytest.raises(StoreError, match=f"schema 9999, newer than this gemmtune, which knows {newest}: upgrade"):
         Store.open(database_url)
     assert revision_and_tables(database_url)[0] == "9999"

@@ -80,7 +80,7 @@ def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker,
 def test_what_was_recorded_can_be_tuned_on_in_the_same_store(
     store: Store, worker: RecordedWorker, tmp_path: Path
 ) -> None:
-    from tuner.studying.screening import Budget
+    from tuner.studying.records import Budget
     from tuner.studying.study import tune
 
     record(store, worker, PROBLEM, tmp_path / "out", 4, 10)

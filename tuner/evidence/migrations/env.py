@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
+from tuner.evidence.revisions import VERSION_TABLE
 from tuner.evidence.schema import METADATA
-
-VERSION_TABLE = "gemmtune_alembic_version"
 
 connection = context.config.attributes["connection"]
 context.configure(

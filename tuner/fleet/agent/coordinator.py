@@ -24,7 +24,7 @@ from tuner.fleet.campaigns.records import (
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.service_client import ServiceClient
-from tuner.studying.screening import Trial
+from tuner.studying.records import Trial
 from workers.measurement import DeviceFacts, Measurement, Outcome, Provenance, Stage, to_json
 
 #: A report may have to wait for others to be stored; other calls end sooner (`ServiceClient`).

@@ -27,7 +27,7 @@ from tuner.evidence.physics import quarantined
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
 from tuner.fleet.campaigns.records import ProblemStatus
-from tuner.studying.screening import FINALISTS
+from tuner.studying.records import FINALISTS
 
 _OUTCOMES: Final = (
     select(ConfigRow.key, MeasurementRow.outcome)

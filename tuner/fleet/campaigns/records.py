@@ -13,7 +13,7 @@ from space.errors import ProblemError
 from space.problem import Problem
 from tuner.evidence.records import Ratio
 from tuner.fleet.campaigns.gain import Gain, Won
-from tuner.studying.screening import FINALISTS, Budget, Trial
+from tuner.studying.records import FINALISTS, Budget, Trial
 from tuner.tables.problems import MOST_COUNT
 from workers.measurement import Clocks as Clocks  # what reports are made of
 from workers.measurement import DeviceFacts as DeviceFacts

@@ -17,7 +17,7 @@ from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_pr
 from tuner.fleet.campaigns.leases import LeasedRound
 from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
 from tuner.fleet.campaigns.records import RoundReport
-from tuner.studying.study import source_of
+from tuner.studying.records import source_of
 
 #: Characters kept of a worker's reason.
 MOST_REASON = 1_000

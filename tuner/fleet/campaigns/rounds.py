@@ -33,8 +33,7 @@ from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyH
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
-from tuner.studying.screening import Trial
-from tuner.studying.study import names_of, source_of
+from tuner.studying.records import Trial, names_of, source_of
 from workers.measurement import Outcome, Provenance, Stage, to_json
 
 #: After this many candidates, the winners of similar problems have been tried.

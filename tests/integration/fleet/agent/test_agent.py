@@ -22,7 +22,8 @@ from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
 from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.fleet.service_client import ServiceClient
-from tuner.studying.screening import MOST_WITH_STRUCTURES, TWINS
+from tuner.studying.records import MOST_WITH_STRUCTURES
+from tuner.studying.screening import TWINS
 from workers.errors import ProcessError
 from workers.ports import Worker
 

@@ -17,8 +17,8 @@ from tuner.prediction.correction import Correction
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.screening import Budget, Search, Trial
-from tuner.studying.study import names_of
+from tuner.studying.records import Budget, Trial, names_of
+from tuner.studying.screening import Search
 from workers.measurement import DeviceFacts, Outcome, Policy
 
 H200 = profile_named("NVIDIA H200")

@@ -9,7 +9,8 @@ from space.devices import profile_named
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
-from tuner.studying.screening import JUDGED_AFTER, TWINS, Budget, Search, Trial, contenders, screen
+from tuner.studying.records import JUDGED_AFTER, Budget, Trial
+from tuner.studying.screening import TWINS, Search, contenders, screen
 from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
