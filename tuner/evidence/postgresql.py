@@ -38,10 +38,10 @@ _SESSION: Final = {
 }  # fmt: skip
 #: How long the server may be silent in a transaction of a few short statements, each of which may wait for a lock.
 SHORT_SECONDS: Final = 12.0
-#: The same for a note.
+#: Longest statement of a note, and longest silence.
 _NOTE_MILLISECONDS: Final = 5_000
 _NOTE_SILENCE_SECONDS: Final = 6.0
-#: The same for a call that reads or writes one row.
+#: Longest silence in a call that reads or writes one row.
 QUICK_SECONDS: Final = 3.0
 #: A connection used this recently is assumed to work: no server restarts faster.
 _TRUSTED_SECONDS: Final = 0.1
