@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmtune.found import Found
+from space.devices import card_of, identity_named
 from space.problem import Problem
 from tuner.errors import TableError
 from tuner.evidence.records import Best
@@ -14,6 +15,7 @@ from tuner.files import is_folder
 from tuner.tables.bundles import Bundle, read_bundle
 from tuner.tables.exporters.guard import guarded
 from tuner.tables.tables import bests_in, read_document
+from workers.cuda.machine import Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,34 @@ class Exact:
         winner, program = best.winner, self.bundle.program(problem) if self.bundle else b""
         return Found(best.config, "measured: in the table", "measured", winner.provenance.cublaslt,
                      winner.measurement.build_digest, program)  # fmt: skip
+
+
+def differences(source: Exact, machine: Machine) -> tuple[str, str]:
+    """What a table says of another machine than this one: of its card, and of the programs that it was measured with.
+
+    Drivers of one branch, the first number of a version, count as one: its later releases are fixes. What the machine
+    does not tell differs in nothing.
+
+    Returns:
+        Two sentences' ends; empty without a difference.
+    """
+    cards = sorted({identity_named(card) for card in machine.cards})
+    card = "" if not cards or card_of(source.device) in cards else (
+        f"it is of {source.device!r}, and this machine has {', '.join(cards)}"
+    )  # fmt: skip
+    measured = [best.winner.provenance for best in source.bests.values()]
+    drivers = {each.driver for each in measured if each.driver and _branch(each.driver) != _branch(machine.driver)}
+    libraries = {each.cublaslt for each in measured if each.cublaslt and each.cublaslt != machine.cublaslt}
+    programs = []
+    if machine.driver and drivers:
+        programs.append(f"driver {', '.join(sorted(drivers))}, and {machine.driver} runs here")
+    if machine.cublaslt and libraries:
+        programs.append(f"cuBLASLt {', '.join(sorted(libraries))}, and {machine.cublaslt} is loaded here")
+    return card, f"it was measured with {'; with '.join(programs)}" if programs else ""
+
+
+def _branch(driver: str) -> str:
+    return driver.partition(".")[0]
 
 
 def exact(path: Path, min_gain: float | None = None) -> Exact:

@@ -23,7 +23,7 @@ def install_table() -> None:
             return
         from gemmtune.torch import install
 
-        install(path)
+        install(path, stale=settings().table_stale)
         _done.add(str(path))
     except Exception as error:  # whatever is wrong with the table or with torch
         log.error("GEMMTUNE_TABLE is not installed, torch's own kernels run: %s", error)

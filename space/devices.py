@@ -223,6 +223,14 @@ def identity_named(name: str) -> str:
     return profile.name if profile else name
 
 
+def card_of(identity: str) -> str:
+    """The card's name in an identity: `NVIDIA H200` of `NVIDIA H200 (500 W)`."""
+    for pattern in (_CAPPED, _PARTIAL, _MIG):
+        if match := pattern.fullmatch(identity):
+            identity = match["card"]
+    return identity
+
+
 def arch_measured(arch: str) -> bool:
     """Whether the rates of any card of an arch were measured."""
     return any(CARDS[name].arch == arch for name in MEASURED)

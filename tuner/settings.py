@@ -43,6 +43,7 @@ class Settings(BaseModel):
         migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` uses it.
         service_password: of the role that `gemmtune migrate --for` makes.
         table: table or bundle that the plugins of vLLM and SGLang install; none without it.
+        table_stale: install it even if it was measured with another driver or cuBLASLt.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
         end_seconds: limit from a worker's first SIGTERM to its end.
     """
@@ -67,6 +68,7 @@ class Settings(BaseModel):
     migration_db: str = ""
     service_password: SecretStr = SecretStr("")
     table: Path | None = None
+    table_stale: bool = False
     deadline_seconds: float = Field(default=20.0, gt=0)
     end_seconds: float = Field(default=END_SECONDS, ge=3, le=END_SECONDS)
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from gemmtune.exact import Exact, exact
+from gemmtune.exact import Exact, differences, exact
 from gemmtune.torch import captures, kernels, proofs, streams
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
@@ -29,9 +29,11 @@ from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Sh
 from gemmtune.torch.private import current_device
 from space.kinds.gemm import SCALES, Gemm
 from space.registry import family_named
+from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.tables.exporters.guard import MIN_GAIN
 from workers.cuda.copies import Strides
+from workers.cuda.machine import this_machine
 
 log = logging.getLogger("gemmtune.torch")
 
@@ -257,7 +259,7 @@ _INSTALLING: Final = threading.Lock()
 
 def install(
     table: str | Path, *, min_gain: float = MIN_GAIN, eager: bool = False, eager_us: float = EAGER_US,
-    key: str = "CUDA",
+    key: str = "CUDA", stale: bool = False,
 ) -> Installed:  # fmt: skip
     """Runs the products of a table on our kernels, in the whole process, until `remove`.
 
@@ -274,13 +276,15 @@ def install(
         eager_us: products that save less time than this use our kernels in captured graphs only; elsewhere a launch
             from Python costs the host more than they save.
         key: dispatch key whose kernels are overridden.
+        stale: take a table that was measured with a driver of another branch, or with another version of cuBLASLt.
 
     Raises:
-        TableError: the table can't be read, or is not what its hashes say; nothing is installed.
+        TableError: the table can't be read, is not what its hashes say, or is of another machine; nothing is installed.
         RuntimeError: this version of torch can't be overridden, or another library overrides these operators.
     """
     global _installed
     source = exact(Path(table), min_gain)
+    _check_machine(table, source, stale)
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(f"torch {torch.__version__} can't be overridden: install one with torch.library.get_kernel")
     with _INSTALLING:
@@ -298,6 +302,17 @@ def install(
         _installed = made
     log.info("%s: %d problems of %s are installed", table, len(source.bests), source.device)
     return made
+
+
+def _check_machine(table: str | Path, source: Exact, stale: bool) -> None:
+    card, programs = differences(source, this_machine())
+    if card:
+        raise TableError(f"{table} is not installed: {card}; tune here, or use its own table")
+    if programs and not stale:
+        raise TableError(f"{table} is not installed: {programs}; measure again with `gemmtune retune --stale`, or pass "
+                         "stale=True (GEMMTUNE_TABLE_STALE=1 for engines)")  # fmt: skip
+    if programs:
+        log.warning("%s: %s", table, programs)
 
 
 def _overloads(source: Exact) -> frozenset[str]:

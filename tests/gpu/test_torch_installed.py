@@ -53,7 +53,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[installed.I
         path.write_bytes(canonical(document))
     else:
         export_folder(path, written("bundle", guarded(document), program=program_of))
-    found = install(path, eager=True, eager_us=0.0)
+    found = install(path, eager=True, eager_us=0.0, stale=True)
     yield found
     found.remove()
 
@@ -111,7 +111,7 @@ def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tm
     kept = entry(problem, family="cublaslt", config=document)
     kept["provenance"] |= {"cublaslt": library.version}
     (tmp_path / "table.json").write_bytes(canonical(table(kept)))
-    made = install(tmp_path / "table.json", eager=True, eager_us=0.0)
+    made = install(tmp_path / "table.json", eager=True, eager_us=0.0, stale=True)
     try:
         a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
         scale, two = torch.tensor(0.5, device="cuda"), torch.tensor(2.0, device="cuda")
@@ -157,7 +157,7 @@ def test_our_kernels_read_scales_on_the_device(tmp_path: Path, epilogue: str, kn
     # Its build is none that was measured: it is verified on random data before it runs.
     kept = entry(problem, config={"family": config.family, "knobs": config.knobs, "key": config.key})
     (tmp_path / "table.json").write_bytes(canonical(table(kept)))
-    made = install(tmp_path / "table.json", eager=True, eager_us=0.0)
+    made = install(tmp_path / "table.json", eager=True, eager_us=0.0, stale=True)
     try:
         a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
         shapes = ((256, 1), (1, 512)) if "rowwise" in epilogue else ((), ())
@@ -214,7 +214,7 @@ def test_a_call_by_name_takes_scales_on_the_device(tmp_path: Path, epilogue: str
 @pytest.mark.parametrize("eager", [False, True])
 def test_what_saves_little_runs_in_graphs_alone(tmp_path: Path, eager: bool) -> None:
     (tmp_path / "table.json").write_bytes(canonical(table(entry(LISTED[0]))))
-    made = install(tmp_path / "table.json", eager=eager)
+    made = install(tmp_path / "table.json", eager=eager, stale=True)
     try:
         x, w, _ = operands()
         with torch.no_grad():
@@ -248,7 +248,7 @@ def test_a_capture_needs_no_call_before(made: installed.Installed) -> None:
 @pytest.fixture
 def captures_alone(tmp_path: Path) -> Iterator[installed.Installed]:
     (tmp_path / "table.json").write_bytes(canonical(table(*map(entry, LISTED))))
-    found = install(tmp_path / "table.json")
+    found = install(tmp_path / "table.json", stale=True)
     yield found
     found.remove()
 

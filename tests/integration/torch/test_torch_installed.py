@@ -10,6 +10,7 @@ import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tuner.settings import settings  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
+from workers.cuda.machine import Machine  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 Tensor = torch.Tensor
@@ -274,6 +276,29 @@ def test_a_table_that_was_changed_installs_nothing(tmp_path: Path) -> None:
     assert installed._installed is None
 
 
+def test_a_table_of_another_machine_is_refused_with_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(canonical(table(entry(WON))))
+    measured = entry(WON)["provenance"]
+    here = Machine((DEVICE,), measured["driver"], measured["cublaslt"])
+
+    def on(machine: Machine, **options: bool) -> installed.Installed:
+        monkeypatch.setattr(installed, "this_machine", lambda: machine)
+        return install(path, key="CPU", **options)
+
+    on(here).remove()
+    card, driver = replace(here, cards=("NVIDIA L40S",)), replace(here, driver="590.10.01", cublaslt="")
+    for stale in (False, True):
+        with pytest.raises(TableError, match=f"is of '{DEVICE}', and this machine has NVIDIA L40S"):
+            on(card, stale=stale)
+    with pytest.raises(TableError, match=r"with driver 580\.1, and 590\.10\.01 runs here; measure again"):
+        on(driver)
+    on(driver, stale=True).remove()
+    assert "590.10.01 runs here" in caplog.text
+
+
 def test_another_device_is_refused_with_what_differs() -> None:
     found = installed.Exact(DEVICE, {}).find(WON, "NVIDIA L40S")
     assert found.config is None
@@ -308,10 +333,14 @@ def test_a_guarded_table_leaves_what_the_library_won_to_it(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------ plugins
 
 
+#: Paths that a plugin installed, and whether stale ones were allowed.
+Asked = list[tuple[Path, bool]]
+
+
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
-    calls: list[Path] = []
-    monkeypatch.setattr("gemmtune.torch.install", calls.append)
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    calls: Asked = []
+    monkeypatch.setattr("gemmtune.torch.install", lambda path, *, stale: calls.append((path, stale)))
     monkeypatch.setattr(plugins, "_done", set())
     yield calls
     settings.cache_clear()
@@ -319,7 +348,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
 
 @pytest.mark.parametrize("group", ["vllm.general_plugins", "sglang.srt.plugins"])
 def test_the_engines_loaders_find_the_plugin_and_call_it_without_arguments(
-    asked: list[Path], monkeypatch: pytest.MonkeyPatch, group: str
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
     # As both engines do: every entry point of their group, loaded and called.
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][group]
@@ -327,10 +356,10 @@ def test_the_engines_loaders_find_the_plugin_and_call_it_without_arguments(
     settings.cache_clear()
     for name, value in declared.items():
         EntryPoint(name, value, group).load()()
-    assert asked == [Path("/srv/bundle")]
+    assert asked == [(Path("/srv/bundle"), False)]
 
 
-def test_a_plugin_installs_the_named_table_once(asked: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_installs_the_named_table_once(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.cache_clear()
     plugins.install_table()
     assert asked == []
@@ -338,13 +367,18 @@ def test_a_plugin_installs_the_named_table_once(asked: list[Path], monkeypatch: 
     settings.cache_clear()
     plugins.install_table()
     plugins.install_table()
-    assert asked == [Path("/srv/bundle")]
+    assert asked == [(Path("/srv/bundle"), False)]
+    monkeypatch.setenv("GEMMTUNE_TABLE", "/srv/other")
+    monkeypatch.setenv("GEMMTUNE_TABLE_STALE", "1")
+    settings.cache_clear()
+    plugins.install_table()
+    assert asked[1:] == [(Path("/srv/other"), True)]
 
 
 def test_a_plugin_never_stops_an_engine(
-    asked: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(path: Path) -> None:
+    def broken(path: Path, *, stale: bool) -> None:
         raise TableError(f"{path} was changed")
 
     monkeypatch.setattr("gemmtune.torch.install", broken)

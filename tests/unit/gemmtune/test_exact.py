@@ -1,0 +1,56 @@
+"""What a table says of another machine than the one that installs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.exact import Exact, differences
+from space.kinds.gemm import Gemm
+from tests.unit.tuner.tables.test_exporters import entry
+from tuner.tables.entries import best_of
+from workers.cuda.machine import Machine, this_machine
+
+PROBLEM = Gemm.of(16, 4096, 4096)
+
+
+def source(device: str = "NVIDIA H200", driver: str = "580.95.05", cublaslt: str = "130100") -> Exact:
+    content = entry(PROBLEM)
+    content["provenance"] |= {"driver": driver, "cublaslt": cublaslt}
+    return Exact(device, {PROBLEM.key: best_of(device, content)})
+
+
+HERE = Machine(("NVIDIA H200",), "580.159.04", "130100")
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", "NVIDIA H200 (500 W)", "NVIDIA H200 (120 SMs) (500 W)",
+                                    "NVIDIA H200 MIG 3g.71gb"])  # fmt: skip
+def test_a_card_of_the_same_name_and_a_driver_of_the_same_branch_differ_in_nothing(device: str) -> None:
+    assert differences(source(device), HERE) == ("", "")
+
+
+@pytest.mark.parametrize(("machine", "card", "programs"), [
+    (Machine(("NVIDIA H100 80GB HBM3", "NVIDIA L40S"), "580.159.04", "130100"),
+     "it is of 'NVIDIA H200', and this machine has NVIDIA H100 80GB HBM3, NVIDIA L40S", ""),
+    (Machine(("NVIDIA H20", "NVIDIA H200 NVL"), "580.159.04", "130100"),
+     "it is of 'NVIDIA H200', and this machine has NVIDIA H20, NVIDIA H200 NVL", ""),
+    (Machine(("NVIDIA H200",), "590.10.01", "130100"), "",
+     "it was measured with driver 580.95.05, and 590.10.01 runs here"),
+    (Machine(("NVIDIA H200",), "590.10.01", "130200"), "",
+     "it was measured with driver 580.95.05, and 590.10.01 runs here; with cuBLASLt 130100, and 130200 is loaded here"),
+])  # fmt: skip
+def test_what_differs_is_named(machine: Machine, card: str, programs: str) -> None:
+    assert differences(source(), machine) == (card, programs)
+
+
+@pytest.mark.parametrize("machine", [Machine(), Machine(("NVIDIA H200",)), Machine(driver="580.159.04")])
+def test_what_a_machine_does_not_tell_differs_in_nothing(machine: Machine) -> None:
+    assert differences(source(), machine) == ("", "")
+
+
+def test_a_measurement_without_a_library_differs_in_none() -> None:
+    assert differences(source(cublaslt=""), HERE) == ("", "")
+
+
+def test_a_machine_without_a_driver_tells_nothing_of_cards() -> None:
+    said = this_machine()
+    assert bool(said.cards) == bool(said.driver)
