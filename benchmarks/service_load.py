@@ -36,7 +36,7 @@ import psutil
 from benchmarks.paced_load import latencies_ms
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
-from benchmarks.serving import Running, process, serving
+from benchmarks.serving import Running, compile_imports, process, serving
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.evidence import tokens
@@ -75,6 +75,7 @@ def main() -> None:
     given = options.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is not here: apt install wrk")
+    compile_imports()
     read = [given.db] if given.db and given.db.exists() else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -9,7 +9,6 @@ one after the other; the pages are asked for at the moment when the service says
 from __future__ import annotations
 
 import argparse
-import compileall
 import os
 import random
 import statistics
@@ -26,9 +25,9 @@ import httpx2
 import psutil
 
 from benchmarks.postgres import running_postgres
-from benchmarks.published import ROOT, add_out, publish
+from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill
-from benchmarks.serving import serving
+from benchmarks.serving import compile_imports, serving
 from space.registry import problem_from_key
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
@@ -74,9 +73,7 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=3, help="starts of each service")
     add_out(options)
     given = options.parse_args()
-    for package in ("space", "workers", "tuner", "api", "gemmtune"):
-        # As pip does when it installs.
-        compileall.compile_dir(ROOT / package, quiet=1)
+    compile_imports()
     lines = []
     with tempfile.TemporaryDirectory() as name:
         for kind in given.stores:
