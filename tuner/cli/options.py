@@ -11,7 +11,7 @@ import typer
 
 from space.arch import arch_named
 from space.devices import DeviceProfile, identity_named, profile_named, reference_profile
-from tuner.errors import StoreError
+from tuner.errors import DeviceError, StoreError
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
@@ -24,10 +24,29 @@ if TYPE_CHECKING:
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 #: Stands for this machine's GPU, in `--device` of every command.
 AUTO: Final = "auto"
+
+
+def device_named(name: str) -> str:
+    """The identity of the device that `--device` names.
+
+    Raises:
+        DeviceError: `auto`, and this machine's GPU can't be used.
+    """
+    if name != AUTO:
+        return identity_named(name)
+    from tuner.studying.open_worker import device_here
+    from workers.errors import WorkerError
+
+    try:
+        return device_here()
+    except WorkerError as error:
+        raise DeviceError(f"{error}; name another device, as in --device H200") from error
+
+
 DeviceName = Annotated[
     str,
     typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'; auto is this machine's, or the H200 on a "
-                 "machine without a GPU.", callback=lambda name: device_named(name)),
+                 "machine without a GPU.", callback=device_named),
 ]  # fmt: skip
 ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a: replaces --device by its reference card.")
@@ -40,19 +59,6 @@ NoRule = Annotated[
     typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),
 ]
 ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; missing knobs take their defaults.")]
-
-
-def device_named(name: str) -> str:
-    """The identity of the device that `--device` names.
-
-    Raises:
-        WorkerError: `auto`, and this machine's GPU can't be used.
-    """
-    if name != AUTO:
-        return identity_named(name)
-    from tuner.studying.open_worker import device_here
-
-    return device_here()
 
 
 def profile_from_words(device: str, arch: str | None) -> DeviceProfile:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tuner.cli.options import AUTO, device_named
+from tuner.errors import DeviceError
 from tuner.studying import open_worker
 from workers.cuda import device
+from workers.errors import DriverError
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -20,6 +22,16 @@ def test_auto_is_the_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_auto_is_the_h200_on_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_worker, "driver_present", lambda: False)
     assert device_named(AUTO) == "NVIDIA H200"
+
+
+def test_a_gpu_that_nothing_compiles_for_is_refused_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> str:
+        raise DriverError("Tesla V100 can't be used: compute capability 7.0 has no compile target")
+
+    monkeypatch.setattr(open_worker, "driver_present", lambda: True)
+    monkeypatch.setattr(device, "identity_here", refused)
+    with pytest.raises(DeviceError, match="7.0 has no compile target; name another device"):
+        device_named(AUTO)
 
 
 @pytest.mark.parametrize(("name", "identity"), [("h100 sxm", H100), ("l40s", "NVIDIA L40S"), ("Toaster", "Toaster")])
