@@ -30,7 +30,7 @@ def test_a_gpu_that_nothing_compiles_for_is_refused_with_the_way_on(monkeypatch:
 
     monkeypatch.setattr(open_worker, "driver_present", lambda: True)
     monkeypatch.setattr(device, "identity_here", refused)
-    with pytest.raises(DeviceError, match="7.0 has no compile target; name another device"):
+    with pytest.raises(DeviceError, match=r"7\.0 has no compile target; name another device"):
         device_named(AUTO)
 
 
