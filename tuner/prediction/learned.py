@@ -24,7 +24,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import family_named, problem_from_key
 from tuner.errors import ModelError
-from tuner.evidence.similarity import kind_of, octaves
+from tuner.evidence.similarity import Places, kind_of, octaves
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
 
@@ -169,12 +169,12 @@ class LearnedModel:
 
     def domain(self, problem: Problem) -> Domain:
         """Whether the training covers `problem`."""
-        alike = self._alike.get(kind_of(problem), ())
-        nearest = min(alike or self._known, key=lambda other: octaves(problem, other))
-        if not alike:
+        alike = self._alike.get(kind_of(problem))
+        if alike is None:
+            nearest = min(self._known, key=lambda other: octaves(problem, other))
             kinds = ", ".join(sorted(" ".join(kind) for kind in self._alike))
             return Domain(False, nearest, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
-        away = octaves(problem, nearest)
+        nearest, away = alike.nearest(problem)
         if away > self.facts.reach:
             return Domain(
                 False, nearest,
@@ -196,12 +196,12 @@ class LearnedModel:
         return tuple(problem_from_key(key) for key in self.facts.problems)
 
     @cached_property
-    def _alike(self) -> dict[tuple[str, ...], list[Problem]]:
+    def _alike(self) -> dict[tuple[str, ...], Places]:
         """Training problems by kind."""
         found: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self._known:
             found.setdefault(kind_of(problem), []).append(problem)
-        return found
+        return {kind: Places(problems) for kind, problems in found.items()}
 
     def check(self) -> None:
         """Whether the model fits the family and the analytic model of this version.
