@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import signal
 import subprocess
@@ -22,8 +21,9 @@ from benchmarks.published import ROOT
 
 #: A million bests are served within a quarter of it, also on a slow machine.
 _READY_WITHIN_SECONDS: Final = 120.0
-#: Of a server: what it imports is compiled once, as where pip installed it, whatever this shell tells Python.
-_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+#: Before a server's command: what it imports is compiled once, as where pip installed it, whatever this shell tells
+#: Python.
+_COMPILED: Final = ("env", "--unset=PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Running:
 
 def compile_imports() -> None:
     """Compiles what the service imports, so that its first start is like the others."""
-    subprocess.run([sys.executable, "-c", "import gemmtune.serve"], cwd=ROOT, env=_ENVIRONMENT, check=True)
+    subprocess.run([*_COMPILED, sys.executable, "-c", "import gemmtune.serve"], cwd=ROOT, check=True)
 
 
 @contextmanager
@@ -69,8 +69,8 @@ def serving(folder: Path, db: Path | str, auth: str = "on", wait: bool = True) -
 def process(command: list[str], log: Path, *behind: str, wait: bool = True) -> Iterator[Running]:
     """Runs `[*command, port, *behind]` on a free port until the block ends."""
     port, began = free_port(), time.monotonic()
-    command = [*command, str(port), *behind]
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=_ENVIRONMENT) as child:
+    command = [*_COMPILED, *command, str(port), *behind]
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as child:
         try:
             if wait:
                 wait_ready(port, child)
