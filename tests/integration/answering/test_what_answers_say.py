@@ -38,6 +38,8 @@ SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
            for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 RECORDED = "4096x4096x4096"
+#: Folders of recordings with a table of their bests, and their devices.
+FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h100_settled", "NVIDIA H100 80GB HBM3")]
 
 
 @pytest.fixture(scope="module")
@@ -224,13 +226,13 @@ def test_the_shipped_recordings_answer_on_a_fresh_store_with_their_evidence(fres
     assert fresh.files() == {}
 
 
-@pytest.mark.parametrize("folder", ["h200", "h200_settled"])
-def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not(folder: str) -> None:
+@pytest.mark.parametrize(("folder", "device"), FOLDERS)
+def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not(folder: str, device: str) -> None:
     shipped = recorded_bests(SHIPPED)
     for path in sorted((SHIPPED / folder).glob("*.parquet")):
         dtype, layout, shape = path.stem.rsplit("_", 2)
-        found = answer(TableBests([]), Gemm.parse(shape, dtype, layout), DEVICE, recordings=shipped)
-        assert found.source == "recorded", path.name
+        found = answer(TableBests([]), Gemm.parse(shape, dtype, layout), device, recordings=shipped)
+        assert (found.source, found.device) == ("recorded", device), path.name
         assert "nothing near" not in found.why
 
 
@@ -260,13 +262,14 @@ def test_of_two_recordings_the_one_under_the_deciding_policy_answers(fresh: Shel
     assert {best.policy.value for best in nearby if best.problem == Gemm.parse(shape)} == {"sustained"}
 
 
-@pytest.mark.parametrize("folder", ["h200", "h200_settled"])
-def test_the_table_beside_the_recordings_holds_their_bests(folder: str) -> None:
+@pytest.mark.parametrize(("folder", "device"), FOLDERS)
+def test_the_table_beside_the_recordings_holds_their_bests(folder: str, device: str) -> None:
     """Four of them, read anew: all would take ten seconds."""
     table = json.loads((SHIPPED / folder / FILE).read_text())
     paths = sorted((SHIPPED / folder).glob("*.parquet"))
     assert len(table["entries"]) == len(paths)
-    some = table_of_recordings(map(read_recording, paths[5:-1:12]), DEVICE)
+    some = table_of_recordings(map(read_recording, paths[5:-1:12]), device)
+    assert some["entries"]
     by_key = {entry["problem"]["key"]: entry for entry in table["entries"]}
     for entry in json.loads(table_bytes(some))["entries"]:
         assert by_key[entry["problem"]["key"]] == entry
