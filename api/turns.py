@@ -64,8 +64,7 @@ class Turns:
         if self._hurried_at:
             self._rest_until, self._hurried_at = 2 * now - self._hurried_at, 0.0
         for caller, turns in list(self._waiting.items()):
-            crowds = len(turns) > MOST_OF_A_CALLER or self._hurries(caller)
-            if not crowds:
+            if len(turns) <= MOST_OF_A_CALLER and not self._hurries(caller):
                 self._release(caller, MOST_OF_A_CALLER)
             elif now >= self._rest_until:
                 self._hurried_at = now
@@ -83,12 +82,11 @@ class Turns:
             self._end()
 
     def _release(self, caller: str, most: int) -> None:
-        turns, released = self._waiting[caller], 0
-        while turns and released < most:
+        turns = self._waiting[caller]
+        while turns and self._begun[caller] < most:
             turn = turns.popleft()
             if not turn.done():
                 turn.set_result(None)
-                released += 1
-        self._begun[caller] += released
+                self._begun[caller] += 1
         if not turns:
             del self._waiting[caller]

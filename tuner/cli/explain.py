@@ -14,7 +14,7 @@ from space.nearest import MAX_CHANGES
 from space.problem import Problem
 from space.registry import families_for, family_named, family_with
 from space.rules import Rule
-from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceName, Json, NoRule, profile_from_words
+from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceWord, Json, NoRule, profile_from_words
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
@@ -29,7 +29,7 @@ _FamilyName = Annotated[
 def explain(
     problem: Problem,
     config: ConfigText = "",
-    device: DeviceName = AUTO,
+    device: DeviceWord = AUTO,
     arch: ArchName = None,
     family: _FamilyName = None,
     as_json: Json = False,
@@ -52,7 +52,7 @@ def explain(
 @asks_problem
 def space(
     problem: Problem,
-    device: DeviceName = AUTO,
+    device: DeviceWord = AUTO,
     arch: ArchName = None,
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Include configs that are not worth trying.")] = False,

@@ -43,11 +43,10 @@ def device_named(name: str) -> str:
         raise DeviceError(f"{error}; name another device, as in --device H200") from error
 
 
-DeviceName = Annotated[
-    str,
-    typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'; auto is this machine's, or the H200 on a "
-                 "machine without a GPU.", callback=device_named),
-]  # fmt: skip
+_MODEL: Final = "GPU model, as in 'NVIDIA H200' or 'L40S'; auto is this machine's, or the H200 where there is no GPU."
+DeviceName = Annotated[str, typer.Option("--device", help=_MODEL, callback=device_named)]
+#: The same where `--arch` may stand in its place: nobody asks the driver then.
+DeviceWord = Annotated[str, typer.Option("--device", help=_MODEL)]
 ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a: replaces --device by its reference card.")
 ]
@@ -66,8 +65,9 @@ def profile_from_words(device: str, arch: str | None) -> DeviceProfile:
 
     Raises:
         SpaceError: no such device or arch.
+        DeviceError: as `device_named`.
     """
-    return reference_profile(arch_named(arch).name) if arch else profile_named(device)
+    return reference_profile(arch_named(arch).name) if arch else profile_named(device_named(device))
 
 
 def open_store(db: str | None, create: bool = True) -> Store:

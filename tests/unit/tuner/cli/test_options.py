@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cli.options import AUTO, device_named
+from tuner.cli.options import AUTO, device_named, profile_from_words
 from tuner.errors import DeviceError
 from tuner.studying import open_worker
 from workers.cuda import device
@@ -32,6 +32,11 @@ def test_a_gpu_that_nothing_compiles_for_is_refused_with_the_way_on(monkeypatch:
     monkeypatch.setattr(device, "identity_here", refused)
     with pytest.raises(DeviceError, match=r"7\.0 has no compile target; name another device"):
         device_named(AUTO)
+
+
+def test_an_arch_in_place_of_a_device_asks_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_worker, "driver_present", lambda: pytest.fail("the driver was asked"))
+    assert profile_from_words(AUTO, "sm_80").arch.name == "sm_80"
 
 
 @pytest.mark.parametrize(("name", "identity"), [("h100 sxm", H100), ("l40s", "NVIDIA L40S"), ("Toaster", "Toaster")])
