@@ -118,6 +118,11 @@ class DeviceProfile:
         return slots
 
 
+def same_multiprocessors(one: DeviceProfile, other: DeviceProfile) -> bool:
+    """Whether two devices have as many multiprocessors of one architecture: an H100 SXM and an H200, for example."""
+    return one.arch is other.arch and one.sm_count == other.sm_count
+
+
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
     """A driver's facts about one GPU; None for those it does not report.

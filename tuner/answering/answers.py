@@ -93,7 +93,8 @@ def answer(
         device: the card's name, or a common name for it (`space.devices.profile_named` lists them).
         policy: the timing policy; by default the one that decides what is served. Without a measurement under it, the
             answer has another policy's, and says so.
-        model: learned model of the device; without one the analytic model predicts.
+        model: learned model of the device, or of one with the same multiprocessors; without one the analytic model
+            predicts.
         recordings: bests of recordings, which answer if `bests` lacks the problem.
 
     Raises:
@@ -113,7 +114,7 @@ def answer(
         family = family_for(profile.arch.name, problem)
     except FamilyError as error:
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
-    asked = _Question(problem, profile, family, policy, model if model and model.facts.device == device else None)
+    asked = _Question(problem, profile, family, policy, model.on(device) if model else None)
     neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
@@ -229,7 +230,8 @@ class _Question:
     def grounds(self) -> tuple[str, ...]:
         """Sentences that say what a prediction is based on."""
         if not self.profile.measured:
-            return (f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured",)
+            rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
+            return (rates, *self._learned_elsewhere())
         if self.model is None:
             return ("the analytic model's errors on recorded problems",)
         facts = self.model.facts
@@ -240,17 +242,25 @@ class _Question:
         )
         return learned, self.model.domain(self.problem).sentence
 
+    def _learned_elsewhere(self) -> tuple[str, ...]:
+        if self.model is None:
+            return ()
+        return (f"configs are ranked as on {self.model.facts.device}, which has the same multiprocessors",)
+
     def predicted(self) -> _Prediction | None:
-        """The model's first choice; None if no config is legal."""
+        """The model's first choice; None if no config is legal.
+
+        It has an interval on measured cards, where the errors of such times are known.
+        """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
             low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
-            return _Prediction(config, float(prediction.time_us[place]), (low, high))
+            time_us = float(prediction.time_us[place])
+            return _Prediction(config, time_us, (low, high) if self.profile.measured else None)
         ranked = rank(self._space(), self.profile)
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
-        # The errors of estimates are known only for measured cards.
         interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self.profile.measured else None
         return _Prediction(ranked.config(0), time_us, interval)
 

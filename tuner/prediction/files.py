@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
+from space.devices import find_profile
 from space.errors import SpaceError
 from tuner.errors import ModelError
 from tuner.files import write_whole
@@ -93,32 +95,42 @@ def load(path: Path) -> LearnedModel:
 
 
 def model_for(device: str, folder: Path | None = None) -> Choice:
-    """The model of a device: the one trained here, in `folder`, or else the one that ships.
+    """The model of a device: the one trained here, in `folder`, or else the one that ships; failing these, that of a
+    device with the same multiprocessors.
 
     Never raises: without a usable model the analytic model answers, and `why` has the reason.
     """
     refused: list[str] = []
-    for place in (folder, SHIPPED):
-        path = place / file_name(device) if place else None
-        if path is None or not path.is_file():
-            continue
+    places = [place for place in (folder, SHIPPED) if place]
+    own = [path for place in places if (path := place / file_name(device)).is_file()]
+    for path in [*own, *_of_others(places, device)]:
         model, reason = _usable(path, path.stat().st_mtime_ns, device)
         if model:
-            learned = f"learned from {len(model.facts.problems)} problems measured on {device}"
+            learned = f"learned from {len(model.facts.problems)} problems measured on {model.facts.device}"
+            if model.elsewhere:
+                learned += f", which has the same multiprocessors as {device}"
             return Choice(model, "; ".join([*refused, learned]), path)
-        refused.append(reason)
+        if path in own:
+            refused.append(reason)
     reason = "; ".join(refused) or f"no model was trained on {device}"
     return Choice(None, f"{reason}: the analytic model is used")
 
 
+def _of_others(places: Sequence[Path], device: str) -> list[Path]:
+    """Files of models, those of `device` excepted; none for a device without a profile."""
+    if find_profile(device) is None:
+        return []
+    return [path for place in places for path in sorted(place.glob("*.npz")) if path.name != file_name(device)]
+
+
 @lru_cache(maxsize=16)
 def _usable(path: Path, modified_ns: int, device: str) -> tuple[LearnedModel | None, str]:
-    """A file's model if it fits, else the reason why not; reads a changed file again."""
+    """A file's model as it predicts on `device`, else the reason why it can't; reads a changed file again."""
     try:
         model = load(path)
-        if model.facts.device != device:
+        if (fits := model.on(device)) is None:
             raise ModelError(f"{path.name} was trained on {model.facts.device}, not on {device}")
         model.check()
     except (ModelError, SpaceError) as error:
         return None, str(error)
-    return model, ""
+    return fits, ""

@@ -31,8 +31,8 @@ class Guidance:
     why: str = ""
 
     def model_of(self, device: str) -> LearnedModel | None:
-        """The model, unless it was learned on another device."""
-        return self.model if self.model is not None and self.model.facts.device == device else None
+        """The model as it predicts on `device`; None where it was learned on other multiprocessors."""
+        return self.model.on(device) if self.model else None
 
 
 def guidance_for(device: str, model_dir: Path) -> Guidance:

@@ -139,11 +139,21 @@ def test_a_prediction_has_a_time_an_interval_and_says_what_it_learned_from(model
 
 
 def test_without_a_model_of_this_device_the_analytic_one_predicts(model: LearnedModel) -> None:
-    other = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": "NVIDIA H100 80GB HBM3"}))
+    other = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": "NVIDIA H100 PCIe"}))
     found = answer(Bests(), ASKED, DEVICE, model=other)
     assert found.source == "predicted"
     assert "analytic model" in found.why
     assert found.interval_us is not None
+
+
+def test_a_card_with_the_same_multiprocessors_has_its_model_and_says_so(model: LearnedModel) -> None:
+    found = answer(Bests(), ASKED, "NVIDIA H100 80GB HBM3", model=model)
+    assert (found.source, found.interval_us) == ("predicted", None)
+    assert found.config is not None
+    assert found.config["epilogue"] != "direct"  # what the model learned
+    assert "the learned model ranks this config first" in found.why
+    assert "none was measured" in found.grounds[0]
+    assert found.grounds[1] == "configs are ranked as on NVIDIA H200, which has the same multiprocessors"
 
 
 @pytest.mark.parametrize("shape", ["4096x4096x4096", "1x8192x3584", "300x7168x2048", "128x128x65536"])

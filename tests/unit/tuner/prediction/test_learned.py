@@ -168,7 +168,28 @@ class TestAModelThatDoesNotFit:
             files.load(tmp_path / "none.npz")
 
     def test_one_of_another_device_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
-        assert "not on NVIDIA H200" in self.choice(model, tmp_path, device="NVIDIA H100 80GB HBM3").why
+        assert "not on NVIDIA H200" in self.choice(model, tmp_path, device="NVIDIA H100 PCIe").why
+
+    def test_a_device_with_the_same_multiprocessors_has_it_with_wider_intervals(
+        self, model: LearnedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "SHIPPED", tmp_path)
+        files.save(model, tmp_path / files.file_name(H200.name))
+        own, found = files.model_for(H200.name).model, files.model_for("NVIDIA H100 80GB HBM3")
+        assert own
+        assert found.model
+        assert (found.model.device, found.model.facts.device) == ("NVIDIA H100 80GB HBM3", H200.name)
+        assert "measured on NVIDIA H200, which has the same multiprocessors as NVIDIA H100" in found.why
+        assert found.model.facts.doubt == 2 * own.facts.doubt
+        # It predicts with the rates of its own card: an H100 reads memory more slowly.
+        few = group(Gemm.parse("16x4096x14336"))
+        here, there = (
+            each.predict(few.problem, FAMILY.columns(few.problem, few.configs, profile_named(each.device))).time_us
+            for each in (own, found.model)
+        )
+        assert (there > here).all()
+        for other in ("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "NVIDIA Imaginary"):
+            assert files.model_for(other).model is None
 
     def test_one_of_an_older_analytic_model_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
         older = [us * 1.01 for us in model.facts.probe_us]
