@@ -27,8 +27,8 @@ GRAPH_US: Final = 1_500.0
 TURNS_SECONDS: Final = 0.4
 #: `alone`: seconds of work before the first block, in which the power limiter settles; of a block; and of its end,
 #: which counts. A block outlasts the clock that the arm before left, which fades within 0.3 s, and then one swing of
-#: the limiter: on one H200 nine blocks of 0.4 s of one kernel were 2 % apart, fast and slow in turn, behind any arm.
-SETTLE_SECONDS, BLOCK_SECONDS, COUNTED_SECONDS = 2.5, 1.1, 0.8
+#: the limiter, of 0.9 s (workers/cuda/regimes.py).
+SETTLE_SECONDS, BLOCK_SECONDS, COUNTED_SECONDS = 4.0, 1.1, 0.85
 #: The same of products that can't reach the power limit: just long enough to count energy.
 BRIEF_BLOCK_SECONDS, BRIEF_COUNTED_SECONDS = 0.35, 0.25
 BURSTS, REST_SECONDS = 12, 0.015

@@ -3,7 +3,7 @@
 python -m benchmarks.sustained_order --out benchmarks/results/sustained_order_h200.md
 
 Candidates are screened as a tune screens them. The fastest 40 and the best of further structures are then timed under
-`sustained`, two blocks each, and in rounds at one clock. `lost` is how much slower than the best of the 60 the best of
+`sustained`, one block each, and in rounds at one clock. `lost` is how much slower than the best of the 60 the best of
 the finalists is that a tune would pick from the screening, and of as many picked from the rounds.
 """
 
@@ -43,7 +43,7 @@ PROBLEMS: Final = (
 )  # fmt: skip
 SCREENED: Final = 160
 FASTEST, IN_FULL = 40, 60
-PASSES, TURNS = 2, 10
+TURNS: Final = 10
 
 HEADER: Final = (
     "| problem | in full | rank correlation of sustained times with screening | with rounds | finalists "
@@ -79,7 +79,7 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     for trial, digest in chosen:
         ready = bench.ready(trial.config, digest)
         rivals.append(Rival(ready, bench.verify(ready)))
-    take_sustained(bench, rivals, PASSES, float("inf"), lambda rival: True)
+    take_sustained(bench, rivals, 1, float("inf"), lambda rival: True)
     take_rounds(bench, rivals, TURNS)
     sustained, rounds = (
         [rival.taken[policy].median_us for rival in rivals] for policy in (Policy.SUSTAINED, Policy.ROUNDS)

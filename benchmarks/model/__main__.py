@@ -48,9 +48,10 @@ from tuner.tables.shapes import Shapes
 PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
 #: Extents of a CPU's run, which only shows that everything works.
 TINY_PREFILL, TINY_CONTEXT = 32, 8
-#: Prefill is bound by power: a turn must outlast the clock that the arm before leaves.
-#: The least and the most of six turns' pairs are an interval of 97 % for their median; of seven, of 98 %.
-PREFILL_PACE, DECODE_PACE = Pace(6, 0.15, 0.1), Pace(7, 0.02, 0.05)
+#: Prefill is bound by power: a turn must outlast the clock that the arm before leaves, and then a swing of the limiter
+#: (workers/cuda/regimes.py). The least and the most of five turns' pairs are an interval of 94 % for their median; of
+#: seven, of 98 %.
+PREFILL_PACE, DECODE_PACE = Pace(5, 0.25, 0.85, first_seconds=4.0), Pace(7, 0.02, 0.05)
 TINY_PACE: Final = Pace(2, 0.0, 0.001)
 #: Extents of a product that no table has, and how many of them a graph holds.
 PASSED, IN_A_GRAPH = (8, 64, 64), 50

@@ -133,16 +133,21 @@ class Pace:
         turns: of all arms; the order alternates.
         settle_seconds: uncounted beginning of a turn, in which the clock of the arm before fades.
         counted_seconds: the rest of it.
+        first_seconds: uncounted work before the first turn, in which the power limiter settles.
     """
 
     turns: int
     settle_seconds: float
     counted_seconds: float
+    first_seconds: float = 0.0
 
 
 def alternating(machine: Machine, arms: Mapping[Name, Arm], pace: Pace) -> dict[Name, list[float]]:
-    """Microseconds of each arm in each turn: the median of its counted looks."""
+    """Microseconds of each arm in each turn: the mean of its counted looks."""
     taken: dict[Name, list[float]] = {name: [] for name in arms}
+    first = next(iter(arms.values()))
+    with first.within():
+        _turn(machine, first.run, Pace(1, pace.first_seconds, 0.0))
     for turn in range(pace.turns):
         for name, arm in list(arms.items())[:: 1 if turn % 2 == 0 else -1]:
             with arm.within():
@@ -202,4 +207,4 @@ def _turn(machine: Machine, run: Run, pace: Pace) -> float:
         machine.us(run, runs)
     while not counted or time.perf_counter() < begun + pace.settle_seconds + pace.counted_seconds:
         counted.append(machine.us(run, runs))
-    return statistics.median(counted)
+    return statistics.fmean(counted)

@@ -23,10 +23,13 @@ NEAR: Final = 0.06
 #: clock, those are the fastest under `burst` and then the best of each other structure: there the order under
 #: `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in their raster.
 LEADERS: Final = 6
-FASTEST, STRUCTURES = 3, 9
+FASTEST, STRUCTURES = 3, 7
 #: Blocks of each leader under `sustained`, while it is this near the fastest: five times as far as its blocks differ.
-PASSES: Final = 3
-CLOSE: Final = 0.025
+PASSES: Final = 2
+CLOSE: Final = 0.01
+#: The same of products that can't reach the power limit: their blocks are short.
+BRIEF_PASSES: Final = 3
+BRIEF_CLOSE: Final = 0.025
 
 
 class Finals:
@@ -73,7 +76,8 @@ class Finals:
             take_chained(bench, leaders, turns, Policy.CHAIN)
             take_rounds(bench, leaders, turns)
             # Behind the turns, in which the limiter of the power has begun to settle.
-            take_sustained(bench, leaders, PASSES, CLOSE, lambda rival: rival is first)
+            passes, close = (PASSES, CLOSE) if bench.may_reach_power_limit else (BRIEF_PASSES, BRIEF_CLOSE)
+            take_sustained(bench, leaders, passes, close, lambda rival: rival is first)
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
                 library = [rival for rival in leaders if _is_library(rival)]

@@ -3,12 +3,15 @@
 Each function gives every rival its times under one policy. What the rivals wrote meanwhile is compared, run by run,
 with what was verified; outputs are poisoned in between. A rival with other output is out.
 
-How long a kernel's own power takes to set its clock, on one H200 at its power limit: in blocks of up to 12 ms rivals
-share a clock. In blocks of 600 ms the first 50 ms run at the clock that the kernel before left, up to 15 % off; behind
-a hungrier kernel 250 to 300 ms pass before a time is within 1 % of the block's end. And the limiter itself takes
-seconds to settle once work begins: over 47 finals the first two blocks of 0.5 s were 2 % fast, whichever rivals they
-were, the third 4 % slow and the fourth 2 % fast; from 4 s on, places differ by half a percent and blocks of one rival
-by as much.
+How long a kernel's own power takes to set its clock, on H100s and H200s at their power limit: in blocks of up to 12 ms
+rivals share a clock. Behind a hungrier kernel 250 to 300 ms pass before a time is within 1 % of a block's end. And the
+limiter itself takes up to five seconds to settle once work begins: blocks of the first second are 4 % fast, those of
+the fifth half a percent.
+
+From then on it swings between two clocks, with a period of 0.9 s. So times are means over 0.85 s: of eight such blocks
+of one kernel the means are 0.2 % apart (standard deviation, two kernels of two products on one H100), and those of
+their last 0.16 s 1.5 %. Medians repeat as well, but pick one of the two clocks: for one pair of kernels their ratio was
+1.035 where the means', which a program sees, was 1.025.
 """
 
 from __future__ import annotations
@@ -31,15 +34,33 @@ BURST_REST_SECONDS: Final = 0.015
 #: A graph that is shorter runs once more, uncounted, between the rest and the burst: its first launches wait for the
 #: host.
 SHORT_GRAPH_US: Final = 400.0
-#: Blocks of `sustained`, and the share of a block that counts: its end. Products that can't reach the power limit need
-#: no time to settle.
-BLOCK_SECONDS, BRIEF_BLOCK_SECONDS = 0.4, 0.06
-#: Work before the first block of `sustained`: with the turns before it, until the limiter has settled.
+#: Work before the first block of `sustained`: with the turns before it, until the limiter has settled. Products that
+#: can't reach the power limit need none.
 SETTLE_SECONDS: Final = 2.5
-SETTLED: Final = 0.4
 #: A turn whose SM clock is this far from the median of the turns is repeated. At the power limit readings scatter by
 #: two or three steps of 15 MHz from one turn to the next; anything beyond that is drift.
 CLOCK_BAND: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Blocks of `sustained`.
+
+    Attributes:
+        settle_seconds: a block's beginning, at the clock that the kernel before left; it does not count.
+        counted_seconds: the rest of it.
+    """
+
+    settle_seconds: float
+    counted_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return self.settle_seconds + self.counted_seconds
+
+
+#: Of products that may reach the power limit, and of others.
+BLOCK, BRIEF_BLOCK = Pace(0.25, 0.85), Pace(0.035, 0.025)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +131,21 @@ def take_bursts(bench: Bench, rivals: Sequence[Rival], first: int, count: int, n
 def take_sustained(
     bench: Bench, rivals: Sequence[Rival], passes: int, near: float, kept: Callable[[Rival], bool]
 ) -> None:
-    """`sustained`: each rival alone in blocks, in a new order in each pass; a sample is the median of a block's end.
+    """`sustained`: each rival alone in blocks, in a new order in each pass; a sample is the mean over a block's end.
 
     Args:
         near: from the second pass on, rivals take part that are behind the fastest by at most this share of its time.
         kept: rivals that take part in every pass.
     """
-    seconds = BLOCK_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS
+    pace = BLOCK if bench.may_reach_power_limit else BRIEF_BLOCK
     blocks: dict[Rival, list[Block]] = {rival: [] for rival in rivals}
-    _run_block(bench, rivals[0], SETTLE_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS, 0)
+    settling = Pace(0.0, SETTLE_SECONDS) if bench.may_reach_power_limit else pace
+    _run_block(bench, rivals[0], settling, 0)
     left = list(rivals)
     for number in range(passes):
         for place in order_of(number, len(left)):
             rival = left[place]
-            blocks[rival].append(_run_block(bench, rival, seconds, rivals.index(rival)))
+            blocks[rival].append(_run_block(bench, rival, pace, rivals.index(rival)))
         middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left}
         most = min(middle.values()) * (1 + near)
         left = [rival for rival in left if middle[rival] <= most or kept(rival)]
@@ -134,7 +156,7 @@ def take_sustained(
         rival.taken[Policy.SUSTAINED] = Taken(
             tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
         )
-    _out(bench, rivals, lambda rival: _replays(rival.ready.timed, blocks[rival][0].us, seconds))
+    _out(bench, rivals, lambda rival: _replays(rival.ready.timed, blocks[rival][0].us, pace.seconds))
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
@@ -183,7 +205,7 @@ class Block:
     """One block of one rival.
 
     Attributes:
-        us: median time of one launch at the block's end.
+        us: mean time of one launch at the block's end.
         watts: mean power; None where the block was too short to count energy, or nothing counts it.
     """
 
@@ -205,17 +227,25 @@ def _burst_us(bench: Bench, rival: Rival, number: int, slot: int) -> float:
     return taken[-1]
 
 
-def _run_block(bench: Bench, rival: Rival, seconds: float, slot: int) -> Block:
+def _run_block(bench: Bench, rival: Rival, pace: Pace, slot: int) -> Block:
     timed = rival.ready.timed
     about_us = rival.taken[Policy.BURST].median_us if Policy.BURST in rival.taken else rival.verdict.once_us
     bench.outputs.poison()
     with bench.monitor.metered() as meter:
-        timed.start(bench.stream, _replays(timed, about_us, seconds))
+        timed.start(bench.stream, _replays(timed, about_us, pace.seconds))
         bench.outputs.compare(rival.verdict.digest, slot)
         taken = timed.samples_us()
     bench.busy_us += sum(taken) * timed.launches
-    end = taken[-max(int(len(taken) * SETTLED), 1) :]
-    return Block(statistics.median(end), meter.watts, bench.monitor.read())
+    return Block(mean_behind(taken, pace.settle_seconds / pace.seconds), meter.watts, bench.monitor.read())
+
+
+def mean_behind(samples_us: Sequence[float], share: float) -> float:
+    """Mean of the samples behind the first `share` of their time; of the last one at least."""
+    skipped_us, place = share * sum(samples_us), 0
+    while place < len(samples_us) - 1 and skipped_us > 0:
+        skipped_us -= samples_us[place]
+        place += 1
+    return statistics.fmean(samples_us[place:])
 
 
 def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:

@@ -10,7 +10,7 @@ from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn
 from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes
 from space.families.gemv.derive import row_bytes
-from space.families.gemv.knobs import A_CACHE, KNOBS
+from space.families.gemv.knobs import A_CACHE, HINT_EVICT_FIRST, KNOBS
 from space.rules import Rule, worth_of
 
 #: Bytes in flight per multiprocessor that keep memory busy: 4.4 TB/s over 132 multiprocessors for about 0.8 µs are
@@ -75,6 +75,8 @@ WORTH: Final[tuple[Rule, ...]] = (
            lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > c.device.sm_count * c["blocks_per_sm"])),
     _worth("worth.prefetch_bytes", "a load makes L2 fetch one or two lines", "rows of B are read whole",
            ("prefetch_bytes",), lambda c: c["prefetch_bytes"] > 0),
+    _worth("worth.cache_hint", "B streams through L2", "it is read once, and would displace what is read again",
+           ("cache_hint",), lambda c: c["cache_hint"] == HINT_EVICT_FIRST),
     _worth("worth.prefetch_steps", "nothing is prefetched into L2",
            "it helps only behind another kernel, which measuring among copies of the same kernel does not show",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),

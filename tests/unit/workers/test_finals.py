@@ -161,7 +161,7 @@ def test_where_power_may_limit_the_clock_leaders_differ_in_structure(power_limit
     bench = Bench([4.0, 4.0, 4.0, 4.0], own_us, may_reach_power_limit=power_limits)
     led = [name for name, _ in under(ran(bench, [*alike, *others]), Policy.SUSTAINED)]
     if power_limits:
-        assert led == ["64"] * finals.FASTEST + ["80", "96", "112", "128", "144", "160", *["cublaslt"] * 2]
+        assert led == ["64"] * finals.FASTEST + ["80", "96", "112", "128", *["cublaslt"] * 2]
     else:
         assert led == ["64"] * 4 + ["cublaslt"] * 2
 
@@ -174,6 +174,27 @@ def test_who_falls_behind_under_sustained_ends_earlier_but_the_first_choice_stay
     assert [one.product_joules for one in measured if one.policy is Policy.SUSTAINED] == [
         pytest.approx(700 * one.median_us / 1e6) for one in measured if one.policy is Policy.SUSTAINED
     ]
+
+
+def test_blocks_of_what_cannot_reach_the_power_limit_are_brief_and_more_of_them() -> None:
+    bench = Bench([5.0], {64: 4.0, 128: 4.08}, may_reach_power_limit=False)
+    taken = {len(one.samples_us) for one in ran(bench, [own(64), own(128)]) if one.policy is Policy.SUSTAINED}
+    assert taken == {finals.BRIEF_PASSES}
+    assert regimes.BRIEF_BLOCK.seconds < regimes.BLOCK.seconds / 10
+
+
+@pytest.mark.parametrize(
+    ("samples", "share", "mean"),
+    [
+        ([9.0, 9.0, 5.0, 6.0, 7.0], 0.5, 6.0),  # 18 of 36 microseconds are skipped
+        ([4.0, 4.0, 4.0, 8.0], 0.1, 16 / 3),  # the sample in which the share ends is skipped whole
+        ([4.0, 6.0], 0.0, 5.0),
+        ([4.0, 6.0], 0.99, 6.0),
+        ([4.0], 0.9, 4.0),
+    ],
+)
+def test_the_beginning_of_a_block_does_not_count(samples: list[float], share: float, mean: float) -> None:
+    assert regimes.mean_behind(samples, share) == pytest.approx(mean)
 
 
 def test_a_config_with_dependent_launch_is_timed_only_among_kernels_that_use_it() -> None:
