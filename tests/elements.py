@@ -37,6 +37,8 @@ def decoded(raw: np.ndarray, dtype: str) -> np.ndarray:
         exponent, mantissa = raw >> mantissa_bits & (0x7F >> mantissa_bits), raw % 2**mantissa_bits / 2**mantissa_bits
         scale = 2.0 ** (np.maximum(exponent, 1).astype(int) - bias)
         return np.where(raw >= 128, -1, 1) * scale * (mantissa + (exponent > 0))
+    if dtype == "tf32":
+        return (raw.view(np.uint32) & ~np.uint32(0x1FFF)).view(np.float32).astype(np.float64)
     return raw.view(_KINDS.get(dtype, np.float32)).astype(np.float64)
 
 

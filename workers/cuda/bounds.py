@@ -36,6 +36,9 @@ _SIGMAS: Final = 8.0
 _JOINT_SIGMAS: Final = _SIGMAS**2 / 2
 #: A product of two normal numbers stays below this.
 _LARGEST_PRODUCT: Final = 16.0
+#: Operands of tf32 hold further bits, below half of tf32's last place, and a kernel may multiply them: the deviation of
+#: a product by them, as a share of it, has this root mean square.
+_TF32_DEVIATION: Final = 1.08 * 2.0**-11
 #: Each f32 operation of an epilogue is off by 2^-24 of a term; no term passes through more than four.
 _EPILOGUE_SHARE: Final = 2.0**-22
 #: An activation may use tanh.approx.f32, off by 2^-11 (PTX ISA, tanh) and halved where it enters; and gelu may be the
@@ -115,7 +118,9 @@ def bounds_of(problem: Gemm, exact_sums: bool = False) -> Bounds:
 def accumulation_share(problem: Gemm) -> float:
     """Bound on the error of one sum, as a share of ‖a_i‖·‖b_j‖.
 
-    Products of operands are exact. Operands have independent entries of mean zero, so that the sum of k products
+    Products of operands are exact, but for tf32, whose operands are f32 in memory: random bits below half of tf32's
+    last place change each operand by up to 2^-11 of it, and a sum, if a kernel multiplies them, by 8·1.08·2^-11·√K.
+    Operands have independent entries of mean zero, so that the sum of k products
     has a standard deviation of √k times that of one; let that of one be 1, then ‖a_i‖·‖b_j‖ is K. The tensor core
     aligns the products of a step and the running sum to the largest among them, cuts what is below their last bit
     off, and keeps the sum:
@@ -154,4 +159,5 @@ def accumulation_share(problem: Gemm) -> float:
         # Losses of runs that are promoted one by one have random signs.
         steps = min(math.ceil(run / _STEP_K[dtype]) + 1, _MAX_GROWTHS)
         sums = (steps * kept + math.ceil(k / run) * _F32_ROUNDING) * _SIGMAS * math.sqrt(k)
-    return (products + sums) / k
+    beyond = _SIGMAS * _TF32_DEVIATION * math.sqrt(k) if dtype == "tf32" else 0.0
+    return (products + sums + beyond) / k

@@ -141,6 +141,14 @@ def test_the_reference_is_float64_of_numpy(host: Tools, problem: Gemm) -> None:
             assert np.allclose(got, np.clip(right, form.least, form.most), rtol=1e-12, atol=1e-12)
 
 
+def test_operands_of_tf32_have_a_programs_bits_and_round_as_they_are_cut(host: Tools) -> None:
+    problem = Gemm.of(35, 17, 24, "tf32")
+    ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=100)
+    words = np.frombuffer(ctypes.string_at(ops.copies[0].a, 35 * 24 * 4), np.uint32)
+    assert len(set((words & 0xFFF).tolist())) > 500
+    assert (words & 0x1000 == 0).all()
+
+
 @pytest.mark.parametrize("dtypes", ["bf16", "tf32", "int8", "fp8_e4m3,fp8_e4m3,fp16,f32"])
 def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes: str) -> None:
     problem = Gemm.of(35, 17, 24, dtypes)

@@ -39,6 +39,18 @@ def test_sums_cut_as_the_tensor_core_cuts_them_stay_within_the_bound(dtype: str,
     assert (error <= accumulation_share(Gemm.of(64, 64, k, dtype)) * norms).all()
 
 
+@pytest.mark.parametrize("k", [8, 1024, 16384])
+def test_bits_of_an_f32_beyond_tf32_stay_within_the_bound(k: int) -> None:
+    held = np.random.default_rng(k).standard_normal((2, 300, k)).astype(np.float32).view(np.uint32) & ~np.uint32(0x1000)
+    full, cut = (words.view(np.float32).astype(np.float64) for words in (held, held & ~np.uint32(0x1FFF)))
+    (a, b), error = cut, np.abs(full.prod(axis=0).sum(axis=1) - cut.prod(axis=0).sum(axis=1))
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    share = accumulation_share(Gemm.of(64, 64, k, "tf32"))
+    assert (error <= share * norms).all()
+    # The bound is not many times too wide.
+    assert (error > share * norms / 12).any()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("k", [256, 4096, 16384])
 def test_a_lost_k_slice_stands_out_from_the_bound(dtype: str, k: int) -> None:

@@ -38,6 +38,11 @@ __device__ __forceinline__ u32 encode(float value) {
     return min(code, kMost) | ((bits >> 31) << (kExponentBits + kMantissaBits));
 }
 
+/// An f32 in memory holds more bits than tf32 has: those of the fraction's last 13 that are below half of tf32's last place
+/// are random, as a program's are, and no number that a kernel must see. Whether it cuts them off, as the tensor core
+/// does, or rounds to nearest, it gets the same tf32.
+constexpr u32 kTf32Half = 1u << 12, kTf32Mask = ~0x1FFFu;
+
 /// Element `index` of an array of `element`s.
 __device__ __forceinline__ double load_element(const void* from, u64 index, int element) {
     switch (element) {
@@ -48,6 +53,7 @@ __device__ __forceinline__ double load_element(const void* from, u64 index, int 
         case kInt8: return static_cast<const signed char*>(from)[index];
         case kUint8: return static_cast<const u8*>(from)[index];
         case kS32: return static_cast<const int*>(from)[index];
+        case kTf32: return __uint_as_float(static_cast<const u32*>(from)[index] & kTf32Mask);
         default: return static_cast<const float*>(from)[index];
     }
 }
@@ -57,7 +63,7 @@ __device__ __forceinline__ void store_element(void* to, u64 index, int element, 
     switch (element) {
         case kBf16: static_cast<u16*>(to)[index] = u16(encode<8, 7, 0x7F7F>(value)); break;
         case kFp16: static_cast<u16*>(to)[index] = u16(encode<5, 10, 0x7BFF>(value)); break;
-        case kTf32: static_cast<u32*>(to)[index] = encode<8, 10, 0x3FBFF>(value) << 13; break;
+        case kTf32: static_cast<u32*>(to)[index] = __float_as_uint(value) & ~kTf32Half; break;
         case kFp8E4m3: static_cast<u8*>(to)[index] = u8(encode<4, 3, 0x7E>(value)); break;
         case kFp8E5m2: static_cast<u8*>(to)[index] = u8(encode<5, 2, 0x7B>(value)); break;
         case kInt8: static_cast<signed char*>(to)[index] = static_cast<signed char>(int(rintf(value))); break;
