@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
 from benchmarks.search.plot import plot
-from benchmarks.search.replay import Floats, Replay, class_of
+from benchmarks.search.replay import Floats, Replay, class_of, superseded
 from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
@@ -37,7 +37,10 @@ def main() -> None:
     plan = Plan(tuple(map(str, given.recordings)), given.family, given.model_seeds, given.trees, given.most)
     setting = plan.setting()
     shapes = given.problems or [replay.problem.shape for replay in setting.replays]
-    places = [place for place, replay in enumerate(setting.replays) if replay.problem.shape in shapes]
+    places = [
+        place for place, replay in enumerate(setting.replays)
+        if replay.problem.shape in shapes and not superseded(replay, setting.replays)
+    ]  # fmt: skip
     asked = wanted(setting, given.strategies, places, given.seeds, given.most)
     read = [*given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
@@ -100,7 +103,7 @@ def _text(
     curves = {name: Curves(_balanced(each)) for name, each in per_problem.items()}
     runs = {name: sum(len(problem.shares) for problem in each.values()) for name, each in per_problem.items()}
     if given.plot:
-        plot(curves, given.plot, f"{len(places)} recorded problems of {setting.replays[0].device}")
+        plot(curves, given.plot, f"{len(places)} recordings of {setting.replays[0].device}")
     return "\n\n".join([
         _about(setting, places, given), table(curves, runs), *gaps,
         "After 16 measurements, by problem:", by_problem(per_problem, list(curves), min(16, given.most)),
@@ -134,7 +137,10 @@ def _balanced(problems: Mapping[str, Curves]) -> Floats:
 def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -> str:
     sizes = [len(setting.replays[place].configs) for place in places]
     return (
-        f"{len(sizes)} problems recorded on {setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each. "
+        f"{len(sizes)} recordings of {len({setting.replays[place].problem for place in places})} problems on "
+        f"{setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each; "
+        f"{len(setting.replays) - len(sizes)} others only teach: most of their candidates start early, and another "
+        f"recording has the problem. "
         f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile / worst over problems and "
         f"seeds. A candidate's time is its median, and what the finals made of it where it was in them, on the "
         f"screen's scale. `guided` learns from the other problems only (`tenth left out`: without a tenth of all "

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
+from space.families.common import starts_early
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
@@ -46,6 +47,11 @@ class Replay:
         correct = np.flatnonzero(np.isfinite(self.time_us))
         return Group(self.problem, self.device, tuple(self.configs[row] for row in correct), self.time_us[correct])
 
+    @cached_property
+    def early(self) -> bool:
+        """Whether most candidates start early, beside copies of themselves, as in recordings of short products once."""
+        return 2 * sum(map(starts_early, self.configs)) > len(self.configs)
+
     def shares(self, order: Sequence[int], most: int) -> Floats:
         """Share of the exhaustive best after 1 … `most` measurements; the last value repeats."""
         best = np.minimum.accumulate(self.time_us[np.asarray(order[:most], dtype=np.intp)])
@@ -65,6 +71,11 @@ def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
         if isinstance(recording.problem, Gemm):
             replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
     return replays
+
+
+def superseded(replay: Replay, others: Sequence[Replay]) -> bool:
+    """Whether another recording has the problem's candidates as they are searched today: none starts early."""
+    return replay.early and any(other.problem == replay.problem and not other.early for other in others)
 
 
 def class_of(problem: Gemm) -> str:

@@ -1,8 +1,7 @@
 """LearnedModel: predicts the times of a family's candidates on one device, and knows its own errors.
 
-A device without a model of its own takes that of another one with the same multiprocessors. Of twelve products that an
-H100 timed, 96 candidates each, the H200's model ranks one first that reaches 0.971 of the fastest (geometric mean; the
-analytic model 0.869), and the best of its first eight reaches 0.999 (0.984).
+A device without a model of its own takes that of another one with the same multiprocessors (docs/search.md has what an
+H200's is worth on an H100).
 
 time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
 

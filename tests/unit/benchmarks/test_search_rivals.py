@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.search.deepgemm import choices
 from benchmarks.search.nearest import nearest_order
-from benchmarks.search.replay import Replay, class_of
+from benchmarks.search.replay import Replay, class_of, superseded
 from benchmarks.search.report import Curves, table
 from benchmarks.search.setting import without_class, without_problem
 from space.kinds.gemm import Gemm
@@ -33,6 +33,16 @@ PICKS = [
 def test_deepgemms_rule_picks_what_is_published(shape: str, dtype: str, pick: tuple[int, ...]) -> None:
     first = choices(Gemm.parse(shape, dtype), 132)[0]
     assert (first.block_m, first.block_n, first.cluster_m, first.cluster_n, first.stages) == pick
+
+
+def test_a_recording_of_early_starts_only_teaches_where_another_has_the_problem() -> None:
+    def recorded(shape: str, *pdl: int) -> Replay:
+        configs = tuple(FAMILY.config({"tile_n": 64 + 8 * place, "pdl": early}) for place, early in enumerate(pdl))
+        return Replay(Gemm.parse(shape), DEVICE, configs, np.ones(len(pdl)))
+
+    early, later = recorded("512x512x512", 1, 1, 0), recorded("512x512x512", 1, 0, 0)
+    alone = recorded("1024x1024x1024", 1, 1)
+    assert [superseded(each, [early, later, alone]) for each in (early, later, alone)] == [True, False, False]
 
 
 def replay(shape: str, tiles: list[int], times: list[float]) -> Replay:
