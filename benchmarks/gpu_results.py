@@ -51,7 +51,7 @@ STEPS: Final = (
     Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 150, "launch_space_h200.md"),
     Step("launch_gemv", ("benchmarks.launch_space", "--family", "gemv", "--samples", "300", "--seed", "1"), 60,
          "launch_space_gemv_h200.md"),
-    Step("sustained_order", ("benchmarks.sustained_order",), 400, "sustained_order_h200.md"),
+    Step("sustained_order", ("benchmarks.sustained_order",), 700, "sustained_order_h200.md"),
     Step("faults", ("benchmarks.faults",), 45, "faults_h200.md"),
     Step("read_only", ("benchmarks.read_only",), 20, "read_only_h200.md"),
     Step("agreement", ("benchmarks.agreement",), 120, "agreement_h200.md"),
@@ -59,7 +59,8 @@ STEPS: Final = (
     Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline_h200.md"),
     Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
     Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
-    Step("repeatability", ("benchmarks.repeatability",), 420, "repeatability_h200.md"),
+    Step("repeatability", ("benchmarks.repeatability",), 250, "repeatability_h200.md"),
+    Step("tuned_twice", ("benchmarks.tuned_twice",), 1_000, "tuned_twice_h200.md"),
     Step("fleet", ("benchmarks.fleet",), 300, "fleet_h200.md", every_gpu=True),
 )  # fmt: skip
 

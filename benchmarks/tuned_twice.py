@@ -1,0 +1,131 @@
+"""Whether two whole tunes of a problem agree: 20 large products, each tuned twice in fresh stores and GPU processes.
+
+python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
+
+Winners that differ are timed once more, together. With several GPUs (`--devices 0 1`) each takes the next problem, and
+tunes it twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from benchmarks.named import problem_of
+from benchmarks.published import add_out, publish
+from space.config import Config
+from space.kinds.gemm import Gemm
+from tuner.evidence.picks import TIE_BAND, paired, verdicts
+from tuner.evidence.records import Ratio
+from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
+from tuner.settings import database_url, settings
+from tuner.studying.guidance import guidance_for
+from tuner.studying.study import Budget, tune
+from workers.cuda.worker import CudaWorker
+
+PROBLEMS: Final = (
+    "bf16:4096x4096x4096", "bf16:6144x6144x6144", "bf16:8192x8192x8192", "bf16:2048x6144x4096", "bf16:4096x6144x4096",
+    "bf16:2048x4096x14336", "bf16:4096x4096x14336", "bf16:4096x28672x4096", "bf16:8192x4096x4096",
+    "bf16:16384x4096x4096", "bf16:4096x2880x4096", "bf16:4096x8192x3584", "bf16:2048x8192x1024", "bf16:4096x5120x2048",
+    "bf16:4096x9216x4096", "bf16:1024x28672x4096", "fp16:4096x4096x8192", "fp8_e4m3:4096x7168x2048",
+    "fp8_e4m3:4096x4096x7168", "tf32:4096x4096x4096",
+)  # fmt: skip
+
+HEADER: Final = (
+    "| problem | first tune | second tune | same winner | second / first, together (95 %) | within the tie band |\n"
+    "| --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The winners of two tunes; `versus` is the second's time over the first's, None where they are the same."""
+
+    problem: Gemm
+    first: Config
+    second: Config
+    versus: Ratio | None
+
+    @property
+    def tied(self) -> bool:
+        """Whether the winners are the same, or as fast."""
+        versus = self.versus
+        return versus is None or abs(versus.value - 1) <= TIE_BAND or versus.low <= 1 <= versus.high
+
+    @property
+    def line(self) -> str:
+        versus = f"{self.versus.value:.4f} ({self.versus.low:.4f} to {self.versus.high:.4f})" if self.versus else "–"
+        return (
+            f"| {self.problem.title} | `{self.first.key}` | `{self.second.key}` | {'no' if self.versus else 'yes'} "
+            f"| {versus} | {'yes' if self.tied else 'NO'} |"
+        )
+
+
+def main() -> None:
+    """Prints a line per problem, then how many agree."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("problems", nargs="*", default=PROBLEMS, metavar="DTYPE:MxNxK")
+    options.add_argument("--candidates", type=int, default=48, help="budget of each tune")
+    options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
+    add_out(options)
+    given = options.parse_args()
+    free: SimpleQueue[int] = SimpleQueue()
+    for device in given.devices:
+        free.put(device)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(given.devices)) as pool:
+
+        def told(place: int, problem: Gemm) -> Pair:
+            device = free.get()
+            try:
+                pair = tuned_twice(problem, device, given.candidates, Path(folder) / str(place))
+            finally:
+                free.put(device)
+            print(pair.line, flush=True)
+            return pair
+
+        pairs = list(pool.map(told, range(len(given.problems)), map(problem_of, given.problems)))
+    print(summary(pairs), flush=True)
+    publish("tuned_twice", given.out, "\n".join([HEADER, *(pair.line for pair in pairs)]), summary(pairs))
+
+
+def summary(pairs: Sequence[Pair]) -> str:
+    """How many pairs agree."""
+    same, tied = sum(pair.versus is None for pair in pairs), sum(pair.tied for pair in pairs)
+    return (
+        f"{same} of {len(pairs)} pairs of tunes named the same winner, {tied} the same one or one within the tie band "
+        f"of {TIE_BAND:.0%}."
+    )
+
+
+def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path) -> Pair:
+    """Two tunes, which share builds and nothing else."""
+    folder.mkdir()
+    first, second = (tuned(problem, device, candidates, folder / f"{number}.db", folder) for number in range(2))
+    return Pair(problem, first, second, None if first == second else compared(problem, first, second, device, folder))
+
+
+def tuned(problem: Gemm, device: int, candidates: int, db: Path, cache: Path) -> Config:
+    """The winner of one tune."""
+    with Store.open(database_url(str(db)), create=True) as store, CudaWorker(device, cache) as worker:
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
+        return tune(store, worker, problem, Budget(candidates), guidance=guidance).best.config
+
+
+def compared(problem: Gemm, first: Config, second: Config, device: int, cache: Path) -> Ratio:
+    """The second's time over the first's, under the policy that decides what is served."""
+    with CudaWorker(device, cache) as worker:
+        finals = worker.begin(problem).finals([first, second], Budget().turns)
+        policy = verdicts(problem, worker.facts.name)[0]
+    of_policy = {final.config: final for final in finals if final.policy is policy}
+    return ratio(*paired(of_policy[second], of_policy[first]))
+
+
+if __name__ == "__main__":
+    main()
