@@ -86,8 +86,11 @@ def _print(model: LearnedModel) -> None:
         f"  on held-out problems: its first choice reaches {facts.held_out_share:.3f} of the best measured "
         f"(geometric mean; least {facts.held_out_worst:.3f})"
     )
+    differed = "differed from the prediction by"
+    if model.elsewhere:
+        differed = "may differ from the prediction twice as far as there, by"
     console.print(
-        f"  their times differed from the prediction by {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} "
-        f"(90 %); candidates of one problem scatter by {facts.doubt:.0%}"
+        f"  their times {differed} {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} (90 %); "
+        f"candidates of one problem scatter by {facts.doubt:.0%}"
     )
     console.print(f"  covers problems within {facts.reach:.1f} octaves of a training problem of the same kind")
