@@ -38,8 +38,8 @@ CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
 START_CLOCKS, CLUSTER_CLOCKS = 800, 400
 #: Elements of C that a warpgroup converts and hands over per clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.6
-#: The same of a transposed C, which is stored by pairs: four lanes fill half a sector, not one lane.
-TRANSPOSED_ELEMENTS, TRANSPOSED_EXPOSED = 2, 1.5
+#: The same of what a transposed C takes beyond that: it is stored by pairs, so that four lanes fill half a sector.
+TRANSPOSED_ELEMENTS, TRANSPOSED_EXPOSED = 8 / 3, 0.9
 #: How often memory moves C if TMA's rows end within a sector.
 PART_SECTORS: Final = 2.5
 #: TMA stores a row of a box of C at this rate, in no fewer clocks than these, or than the last if it ends within a
@@ -160,8 +160,9 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) 
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["cluster_k"]
     written = elements * output_bytes(c.problem) * busy / hbm_bytes_per_clock
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
-    transposed = elements / (TRANSPOSED_ELEMENTS * c["team"]) + TRANSPOSED_EXPOSED * written
-    direct = np.where(c["swap_ab"] == 1, transposed, handover + STORES_EXPOSED * written)
+    # Of a slice of K, each block stores a share of the tile.
+    transposed = (elements / (TRANSPOSED_ELEMENTS * c["team"]) + TRANSPOSED_EXPOSED * written) / c["split_k"]
+    direct = handover + STORES_EXPOSED * written + np.where(c["swap_ab"] == 1, transposed, 0)
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, direct, handover)
 
 
