@@ -187,7 +187,7 @@ class TestAModelThatDoesNotFit:
             each.predict(few.problem, FAMILY.columns(few.problem, few.configs, profile_named(each.device))).time_us
             for each in (own, found.model)
         )
-        assert (there > here).all()
+        assert there.min() > 1.2 * here.min()
         for other in ("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "NVIDIA Imaginary"):
             assert files.model_for(other).model is None
 
