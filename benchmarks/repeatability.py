@@ -6,11 +6,12 @@ python -m benchmarks.repeatability --out benchmarks/results/repeatability_h200.m
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -41,32 +42,38 @@ def main() -> None:
     options.add_argument("--configs", type=int, default=20)
     options.add_argument("--processes", type=int, default=5)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    options.add_argument("--times", type=Path, help="measure once, in this process, and write JSON here")
+    options.add_argument("--cache", type=Path, help="keep builds here")
     add_out(options)
     given = options.parse_args()
+    if given.times:
+        times = measured(problem_of(given.problems[0]), given.configs, given.device, given.cache)
+        given.times.write_text(json.dumps(times))
+        return
     paragraphs = []
     with tempfile.TemporaryDirectory() as folder:
         for text in given.problems:
-            runs = [in_fresh_process(text, given.configs, given.device, folder) for _ in range(given.processes)]
+            runs = [in_fresh_process(text, given, Path(folder)) for _ in range(given.processes)]
             paragraphs.append("\n".join(table(problem_of(text), runs)))
             print(paragraphs[-1], flush=True)
     publish("repeatability", given.out, *paragraphs)
 
 
-def in_fresh_process(text: str, configs: int, device: int, folder: str) -> Mapping[str, float]:
+def in_fresh_process(text: str, given: argparse.Namespace, folder: Path) -> dict[str, float]:
     """What `measured` returns, of a process that ends with it."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measured, text, configs, device, folder).result()
+    times = folder / "times.json"
+    command = (
+        sys.executable, "-m", "benchmarks.repeatability", text, "--times", str(times), "--cache", str(folder),
+        "--configs", str(given.configs), "--device", str(given.device),
+    )  # fmt: skip
+    subprocess.run(command, check=True)
+    found: dict[str, float] = json.loads(times.read_text())
+    return found
 
 
-def measured(text: str, configs: int, device: int, folder: str) -> Mapping[str, float]:
-    """Microseconds of candidates under `sustained`, one block each, by key. The same candidates every time.
-
-    Args:
-        text: the problem, `DTYPE:MxNxK`.
-        folder: keeps builds.
-    """
-    problem = problem_of(text)
-    bench, builder = Bench(device, Path(folder)), Builder(Path(folder))
+def measured(problem: Gemm, configs: int, device: int, cache: Path) -> dict[str, float]:
+    """Microseconds of candidates under `sustained`, one block each, by key. The same candidates every time."""
+    bench, builder = Bench(device, cache), Builder(cache)
     builder.arch = bench.facts.arch
     bench.prepare(problem, seed=1)
     rivals = []
