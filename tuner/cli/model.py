@@ -93,4 +93,6 @@ def _print(model: LearnedModel) -> None:
         f"  their times {differed} {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} (90 %); "
         f"candidates of one problem scatter by {facts.doubt:.0%}"
     )
+    for policy, (_, middle, _) in facts.served.items():
+        console.print(f"  finals under {policy} differ from the screenings it predicts by {math.expm1(middle):+.0%}")
     console.print(f"  covers problems within {facts.reach:.1f} octaves of a training problem of the same kind")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from space.config import Config
 from space.family import Family
 from space.problem import Problem
 from space.registry import problem_from_key
+from tuner.evidence.picks import verdicts
 from tuner.evidence.store import Store
 from workers.measurement import SCREENING, Measurement, Outcome
 from workers.recording import read_recording
@@ -36,17 +37,20 @@ class Group:
         device: GPU model.
         configs: distinct.
         time_us: (configs,), all on one scale (`settled`).
+        served_us: of finalists, under the policy that decides what is served; empty where none was timed under it.
     """
 
     problem: Problem
     device: str
     configs: tuple[Config, ...]
     time_us: npt.NDArray[np.float64]
+    served_us: Mapping[Config, float] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the problem, the device, the configs and their times."""
+        """SHA-256 of the problem, the device, the configs and all times."""
         lines = sorted(f"{config.key} {time:.6g}" for config, time in zip(self.configs, self.time_us, strict=True))
+        lines += sorted(f"served {config.key} {time:.6g}" for config, time in self.served_us.items())
         return hashlib.sha256("\n".join([self.problem.key, self.device, *lines]).encode()).hexdigest()
 
 
@@ -60,7 +64,8 @@ def from_recordings(folder: Path, family: Family) -> list[Group]:
     for path in sorted(folder.glob("*.parquet")):
         recording = read_recording(path)
         measured = recording.of_policy(recording.screens_under)
-        groups.append(_group(recording.problem, recording.facts.name, measured, family))
+        problem, device = recording.problem, recording.facts.name
+        groups.append(_group(problem, device, measured, family, recording.of_policy(verdicts(problem, device)[0])))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
@@ -68,10 +73,13 @@ def from_store(store: Store, device: str, family: Family) -> list[Group]:
     """One group per study that ran on a GPU of this model; replays of recordings are skipped."""
     studies: dict[tuple[str, int], list[Measurement]] = {}
     for stored in store.every(device):
-        measurement = stored.measurement
-        if measurement.policy is SCREENING and stored.device_kind != "recorded":
-            studies.setdefault((measurement.problem_key, stored.study_id), []).append(measurement)
-    groups = [_group(problem_from_key(key), device, measured, family) for (key, _), measured in studies.items()]
+        if stored.device_kind != "recorded":
+            studies.setdefault((stored.measurement.problem_key, stored.study_id), []).append(stored.measurement)
+    groups = []
+    for (key, _), taken in studies.items():
+        problem = problem_from_key(key)
+        served, screened = verdicts(problem, device)[0], [one for one in taken if one.policy is SCREENING]
+        groups.append(_group(problem, device, screened, family, [one for one in taken if one.policy is served]))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
@@ -96,7 +104,15 @@ def digest_of(groups: Sequence[Group]) -> str:
     return hashlib.sha256("\n".join(sorted(group.digest for group in groups)).encode()).hexdigest()
 
 
-def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family) -> Group:
-    """One group; it keeps correct candidates even if newer rules forbid them."""
+def _group(
+    problem: Problem, device: str, measured: Sequence[Measurement], family: Family, served: Sequence[Measurement]
+) -> Group:  # fmt: skip
+    """One group; it keeps correct candidates even if newer rules forbid them.
+
+    Args:
+        served: what was measured under the policy that decides.
+    """
     times = settled(each for each in measured if each.config.family == family.name)
-    return Group(problem, device, tuple(times), np.array(list(times.values())))
+    finals = {one.config: one.median_us for one in served
+              if one.stage == "final" and one.outcome is Outcome.CORRECT and one.config in times}  # fmt: skip
+    return Group(problem, device, tuple(times), np.array(list(times.values())), finals)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from space.devices import DeviceProfile
 from space.family import Family
 from tuner.errors import ModelError
+from tuner.evidence.picks import verdicts
 from tuner.evidence.similarity import kind_of, octaves
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
@@ -52,6 +53,8 @@ PROBES: Final = 8
 TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Predicted times whose logarithms differ by less than this count as the same first choice.
 ALIKE: Final = 0.015
+#: Fewest problems whose finals say how times under a policy differ from predictions.
+LEAST_SERVED: Final = 8
 #: Fastest candidates per group that enter the portfolio.
 WINNERS: Final = 3
 
@@ -233,9 +236,28 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
         shares.append(float(time_us.min() / time_us[first[0]]))
     low, middle, high = map(float, np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95)))
     return Judgement(middle, {
+        "served": _served(found, trust, middle),
         "doubt": float(np.sqrt(np.mean(squares))), "low": low - middle, "high": high - middle, "bandwidth": bandwidth,
         "trust": trust, "held_out_share": float(np.exp(np.mean(np.log(shares)))), "held_out_worst": min(shares),
     })  # fmt: skip
+
+
+def _served(found: Sequence[_Held], trust: float, middle: float) -> dict[str, tuple[float, ...]]:
+    """By the policy that decides: quantiles of log(the fastest finalist's time under it / its prediction)."""
+    errors: dict[str, list[float]] = {}
+    for held in found:
+        group = held.task.group
+        if not group.served_us:
+            continue
+        fastest = min(group.served_us, key=lambda config: group.served_us[config])
+        row = group.configs.index(fastest)
+        predicted = np.log(group.time_us[row]) - held.residual(trust)[row] + held.level + middle
+        policy = verdicts(group.problem, group.device)[0].value
+        errors.setdefault(policy, []).append(float(np.log(group.served_us[fastest]) - predicted))
+    return {
+        policy: tuple(map(float, np.quantile(of_policy, (0.05, 0.5, 0.95))))
+        for policy, of_policy in sorted(errors.items()) if len(of_policy) >= LEAST_SERVED
+    }  # fmt: skip
 
 
 def _bandwidth(tasks: list[_Task]) -> float:

@@ -17,12 +17,14 @@ from space.kinds.gemm import Gemm
 from space.rank import rank
 from tests.support import FAMILY
 from tuner.errors import ModelError
+from tuner.evidence.picks import verdicts
 from tuner.prediction import files
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
 from tuner.prediction.train import flattened, judge, train
+from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
 
@@ -147,6 +149,31 @@ def changed(model: LearnedModel, path: Path, **facts: object) -> Path:
     text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     np.savez(path, facts=text, problem_rows=model.problem_rows, levels=model.levels, **arrays)
     return path
+
+
+def test_times_under_the_policy_that_decides_are_learned_from_finals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.prediction.train.LEAST_SERVED", 2)
+    groups = []
+    for shape in SHAPES:
+        screened = group(Gemm.parse(shape))
+        ahead = np.argsort(screened.time_us)[:3]
+        finals = {screened.configs[place]: 1.3 * float(screened.time_us[place]) for place in ahead}
+        groups.append(dataclasses.replace(screened, served_us=finals))
+    assert groups[0].digest != group(Gemm.parse(SHAPES[0])).digest
+    model = train(groups, FAMILY, H200.name, trees=TREES)
+    assert set(model.facts.served) == {verdicts(each.problem, H200.name)[0].value for each in groups}
+    held = groups[0]
+    prediction = model.predict(held.problem, FAMILY.columns(held.problem, held.configs))
+    policy = verdicts(held.problem, H200.name)[0]
+    time_us, low_us, high_us = model.under(policy, held.problem, prediction, 0)
+    assert low_us <= time_us <= high_us
+    assert 1.1 < time_us / prediction.time_us[0] < 1.6
+    # Of a policy that was not learned, times are those of screenings.
+    assert model.under(Policy.ROUNDS, held.problem, prediction, 0)[0] == prediction.time_us[0]
+    elsewhere = model.on("NVIDIA H100 80GB HBM3")
+    assert elsewhere is not None
+    _, there_low_us, there_high_us = elsewhere.under(policy, held.problem, prediction, 0)
+    assert there_high_us / there_low_us > high_us / low_us
 
 
 class TestAModelThatDoesNotFit:
