@@ -20,9 +20,8 @@ from benchmarks.published import add_out, publish
 from space.config import Config
 from space.enumerate import enumerate_all
 from space.kinds.gemm import Gemm
-from space.rank import rank
 from space.registry import families_for
-from tuner.studying.candidates import WITHIN_ESTIMATE, spread
+from tuner.studying.candidates import ranked, spread
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench
@@ -42,12 +41,11 @@ def main() -> None:
     options.add_argument("--configs", type=int, default=20)
     options.add_argument("--processes", type=int, default=5)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
-    options.add_argument("--times", type=Path, help="measure once, in this process, and write JSON here")
-    options.add_argument("--cache", type=Path, help="keep builds here")
+    options.add_argument("--times", type=Path, help="measure once, here; builds are kept beside this JSON")
     add_out(options)
     given = options.parse_args()
     if given.times:
-        times = measured(problem_of(given.problems[0]), given.configs, given.device, given.cache)
+        times = measured(problem_of(given.problems[0]), given.configs, given.device, given.times.parent)
         given.times.write_text(json.dumps(times))
         return
     paragraphs = []
@@ -63,8 +61,8 @@ def in_fresh_process(text: str, given: argparse.Namespace, folder: Path) -> dict
     """What `measured` returns, of a process that ends with it."""
     times = folder / "times.json"
     command = (
-        sys.executable, "-m", "benchmarks.repeatability", text, "--times", str(times), "--cache", str(folder),
-        "--configs", str(given.configs), "--device", str(given.device),
+        sys.executable, "-m", "benchmarks.repeatability", text, "--times", str(times), "--configs",
+        str(given.configs), "--device", str(given.device),
     )  # fmt: skip
     subprocess.run(command, check=True)
     found: dict[str, float] = json.loads(times.read_text())
@@ -94,8 +92,7 @@ def chosen(bench: Bench, problem: Gemm, count: int) -> list[Config]:
     """Candidates with short estimates, half of them of structures as different as possible."""
     profile = bench.facts.profile
     spaces = enumerate_all(families_for(bench.facts.arch, problem), problem, profile)
-    ranked = (rank(space, profile, within=WITHIN_ESTIMATE) for space in spaces)
-    return spread([config for of_space in ranked for config in of_space.configs()], count)
+    return spread([config for _, config in ranked(spaces, profile)], count)
 
 
 def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:

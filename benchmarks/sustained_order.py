@@ -22,12 +22,11 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_all
 from space.kinds.gemm import Gemm
-from space.rank import rank
 from space.registry import families_for
 from space.structures import best_of_structures
 from tuner.prediction.files import model_for
 from tuner.settings import settings
-from tuner.studying.candidates import WITHIN_ESTIMATE
+from tuner.studying.candidates import ranked
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.records import Budget, Trial
 from tuner.studying.screening import Search
@@ -55,8 +54,7 @@ def screened(bench: Bench, builder: Builder, problem: Gemm) -> list[tuple[Trial,
     """Correct candidates of our own families, fastest first, each with the digest of its build."""
     profile = bench.facts.profile
     spaces = enumerate_all(families_for(bench.facts.arch, problem), problem, profile)
-    ranked = [(space, rank(space, profile, within=WITHIN_ESTIMATE)) for space in spaces]
-    candidates = [config for _, of_space in ranked for config in of_space.configs()]
+    candidates = [config for _, config in ranked(spaces, profile)]
     model = model_for(bench.facts.name, settings().model_dir).model
     order = order_for(Guidance(model), problem, candidates, bench.facts.name)
     found = []

@@ -254,7 +254,7 @@ class _Question:
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
-            time_us, low, high = self.model.under(self.policy, self.problem, prediction, place)
+            time_us, low, high = self.model.under(self.policy, prediction, place)
             return _Prediction(config, time_us, (low, high) if self.profile.measured else None)
         ranked = rank(self._space(), self.profile)
         if not len(ranked):

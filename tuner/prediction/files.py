@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -101,26 +101,25 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     Never raises: without a usable model the analytic model answers, and `why` has the reason.
     """
     refused: list[str] = []
-    places = [place for place in (folder, SHIPPED) if place]
-    own = [path for place in places if (path := place / file_name(device)).is_file()]
-    for path in [*own, *_of_others(places, device)]:
+    for path in _files_for(device, [place for place in (folder, SHIPPED) if place]):
         model, reason = _usable(path, path.stat().st_mtime_ns, device)
         if model:
             learned = f"learned from {len(model.facts.problems)} problems measured on {model.facts.device}"
             if model.elsewhere:
                 learned += f", which has the same multiprocessors as {device}"
             return Choice(model, "; ".join([*refused, learned]), path)
-        if path in own:
+        if path.name == file_name(device):
             refused.append(reason)
     reason = "; ".join(refused) or f"no model was trained on {device}"
     return Choice(None, f"{reason}: the analytic model is used")
 
 
-def _of_others(places: Sequence[Path], device: str) -> list[Path]:
-    """Files of models, those of `device` excepted; none for a device without a profile."""
-    if find_profile(device) is None:
-        return []
-    return [path for place in places for path in sorted(place.glob("*.npz")) if path.name != file_name(device)]
+def _files_for(device: str, places: Sequence[Path]) -> Iterator[Path]:
+    """A device's own model files, then those of others; the latter are looked for only if they are asked for."""
+    own = file_name(device)
+    yield from (path for place in places if (path := place / own).is_file())
+    if find_profile(device) is not None:
+        yield from (path for place in places for path in sorted(place.glob("*.npz")) if path.name != own)
 
 
 @lru_cache(maxsize=16)

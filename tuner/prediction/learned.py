@@ -108,12 +108,14 @@ class Prediction:
         time_us: (candidates,).
         low_us, high_us: (candidates,), an interval that held 90 % of the first choices on held-out problems.
         doubt: standard deviation of log(time / prediction) within the problem, without its offset.
+        widening: how much wider the interval is than within the training's domain.
     """
 
     time_us: Floats
     low_us: Floats
     high_us: Floats
     doubt: float
+    widening: float
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class LearnedModel:
         errors["served"] = {policy: _wider(known, ELSEWHERE_WIDENING) for policy, known in self.facts.served.items()}
         return replace(self, facts=self.facts.model_copy(update=errors), elsewhere=device)
 
-    def under(self, policy: Policy, problem: Problem, predicted: Prediction, place: int) -> tuple[float, float, float]:
+    def under(self, policy: Policy, predicted: Prediction, place: int) -> tuple[float, float, float]:
         """What finals under a policy would measure of one prediction, with its 90 % interval, in microseconds.
 
         Of a policy that decides nothing, or whose finals the training did not have, that is the prediction itself.
@@ -176,7 +178,7 @@ class LearnedModel:
         known = self.facts.served.get(policy.value)
         if known is None:
             return time_us, float(predicted.low_us[place]), float(predicted.high_us[place])
-        low, middle, high = _wider(known, 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING)
+        low, middle, high = _wider(known, predicted.widening)
         return time_us * math.exp(middle), time_us * math.exp(low), time_us * math.exp(high)
 
     def predict(self, problem: Problem, columns: Columns) -> Prediction:
@@ -201,7 +203,7 @@ class LearnedModel:
         time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
         wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
         low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
-        return Prediction(time, time * low, time * high, self.facts.doubt * wider)
+        return Prediction(time, time * low, time * high, self.facts.doubt * wider, wider)
 
     def level(self, problem: Problem) -> float:
         """Expected log(time / analytic estimate) of a problem as a whole."""

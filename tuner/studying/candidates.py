@@ -50,16 +50,21 @@ def candidates_for(
     if measurable is not None:
         found = _recorded_candidates(families, problem, measurable, limits)
     else:
-        found = [
-            (float(estimate), config)
-            for ranked in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
-            for estimate, config in zip(ranked.estimates_us, ranked.configs(), strict=True)
-        ]
+        found = ranked(spaces, limits)
     # A stable sort keeps each family's own order.
     listed = [config for _, config in sorted(found, key=lambda each: each[0])]
     if model is None or measurable is not None or not (predicted := first_choice(model, problem, limits)):
         return listed
     return listed if predicted[0] in listed else [*listed, predicted[0]]
+
+
+def ranked(spaces: Sequence[Space], limits: DeviceProfile) -> list[tuple[float, Config]]:
+    """Estimate and config of what may be proposed, family by family, best estimate first in each."""
+    return [
+        (float(estimate), config)
+        for of_space in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
+        for estimate, config in zip(of_space.estimates_us, of_space.configs(), strict=True)
+    ]
 
 
 def count_worth_trying(problem: Problem, worker: Worker, without: Collection[str] = ()) -> int:

@@ -9,11 +9,10 @@ from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.enumerate import enumerate_all
 from space.problem import Problem
-from space.rank import rank
 from space.registry import families_for
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
-from tuner.studying.candidates import WITHIN_ESTIMATE
+from tuner.studying.candidates import ranked
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import MARGIN
 from tuner.views import studies
@@ -65,5 +64,4 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
 def _pool(problem: Problem, device: DeviceProfile, tried: Sequence[Config]) -> list[Config]:
     """Candidates of all competing families, but those expected to be far slower than the best, and the tried ones."""
     spaces = enumerate_all(families_for(device.arch.name, problem), problem, device)
-    found = (config for space in spaces for config in rank(space, device, within=WITHIN_ESTIMATE).configs())
-    return list(dict.fromkeys([*found, *tried]))
+    return list(dict.fromkeys([*(config for _, config in ranked(spaces, device)), *tried]))

@@ -165,14 +165,14 @@ def test_times_under_the_policy_that_decides_are_learned_from_finals(monkeypatch
     held = groups[0]
     prediction = model.predict(held.problem, FAMILY.columns(held.problem, held.configs))
     policy = verdicts(held.problem, H200.name)[0]
-    time_us, low_us, high_us = model.under(policy, held.problem, prediction, 0)
+    time_us, low_us, high_us = model.under(policy, prediction, 0)
     assert low_us <= time_us <= high_us
     assert 1.1 < time_us / prediction.time_us[0] < 1.6
     # Of a policy that was not learned, times are those of screenings.
-    assert model.under(Policy.ROUNDS, held.problem, prediction, 0)[0] == prediction.time_us[0]
+    assert model.under(Policy.ROUNDS, prediction, 0)[0] == prediction.time_us[0]
     elsewhere = model.on("NVIDIA H100 80GB HBM3")
     assert elsewhere is not None
-    _, there_low_us, there_high_us = elsewhere.under(policy, held.problem, prediction, 0)
+    _, there_low_us, there_high_us = elsewhere.under(policy, prediction, 0)
     assert there_high_us / there_low_us > high_us / low_us
 
 
