@@ -211,7 +211,8 @@ def main() -> int:
     add_out(options)
     given = options.parse_args()
     if given.merge:
-        return merged([Part.read(path) for path in given.merge], given.out)
+        listed = [name for name, _, _ in named_problems(given.problems)]
+        return merged([Part.read(path) for path in given.merge], listed, given.out)
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()

@@ -144,11 +144,18 @@ class Part:
         self.commands[command] = (shared_facts([known, facts]) if known else None) or facts
 
 
-def merged(parts: Sequence[Part], out: Path | None) -> int:
-    """One table of all parts, under the facts that their runs share; 1 where they share none or a problem is twice."""
+def merged(parts: Sequence[Part], listed: Sequence[str], out: Path | None) -> int:
+    """One table of all parts, under the facts that their runs share; 1 where they share none or a problem is twice.
+
+    Args:
+        listed: names of the problems in the list that was measured; the table says which of them it lacks.
+    """
     facts = shared_facts([one for part in parts for one in part.commands.values()])
     rows = [row for part in parts for row in part.rows]
-    print(summary(rows))
+    lacking = [name for name in listed if name not in {row.name for row in rows}]
+    names = ", ".join(lacking) or "none"
+    found = f"{summary(rows)}\n{len(rows)} of {len(listed)} problems of the list. Not here: {names}."
+    print(found)
     if facts is None:
         print("the parts were not measured by one program, from one list, on one model of device: nothing is written")
         return 1
@@ -156,5 +163,5 @@ def merged(parts: Sequence[Part], out: Path | None) -> int:
         print(f"{twice[0]} is in more than one part: merge parts that share no problem; nothing is written")
         return 1
     if out:
-        out.write_text("\n\n".join([as_table(facts), summary(rows), table(rows)]) + "\n")
+        out.write_text("\n\n".join([as_table(facts), found, table(rows)]) + "\n")
     return 0

@@ -17,6 +17,8 @@ from benchmarks.published import Unpublishable  # noqa: E402
 FACTS = {"command": "`one`", "commit": "`1`", "driver": "8", "program": "`p`", "machine": "m"}
 LATER = {**FACTS, "commit": "`2`", "machine": "n"}
 
+LISTED = ["first", "second"]
+
 
 def row(name: str) -> Row:
     us = {arm: dict.fromkeys(REGIMES, time) for arm, time in (("torch", 2.0), ("served", 1.0))}
@@ -30,8 +32,9 @@ def test_a_part_goes_on_at_another_commit_of_the_same_program(tmp_path: Path) ->
     path.write_text(json.dumps(asdict(part)))
     again = Part.read(path)
     again.begin("`one`", LATER)
-    assert merged([again, Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])], out) == 0
+    assert merged([again, Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])], [*LISTED, "third"], out) == 0
     text = out.read_text()
+    assert "2 of 3 problems of the list. Not here: third." in text
     assert text.startswith("| command | `one`, `two` |\n| --- | --- |\n| commit | `1`, `2` |")
     assert all(f"| {name} bf16 64x64x64 |" in text for name in ("first", "second"))
 
@@ -50,8 +53,8 @@ def test_a_part_does_not_go_on_with_another_program_or_driver(other: dict[str, s
 
 def test_what_can_not_be_joined_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, first = tmp_path / "table.md", Part({"`one`": FACTS}, [row("first")])
-    assert merged([first, Part({"`two`": {**FACTS, "program": "`q`"}}, [row("second")])], out) == 1
+    assert merged([first, Part({"`two`": {**FACTS, "program": "`q`"}}, [row("second")])], LISTED, out) == 1
     assert "not measured by one program" in capsys.readouterr().out
-    assert merged([first, first], out) == 1
+    assert merged([first, first], LISTED, out) == 1
     assert "first is in more than one part" in capsys.readouterr().out
     assert not out.exists()
