@@ -32,7 +32,8 @@ def test_a_part_goes_on_at_another_commit_of_the_same_program(tmp_path: Path) ->
     path.write_text(json.dumps(asdict(part)))
     again = Part.read(path)
     again.begin("`one`", LATER)
-    assert merged([again, Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])], [*LISTED, "third"], out) == 0
+    other = Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])
+    assert merged([again, other], [*LISTED, "third"], out) == 0
     text = out.read_text()
     assert "2 of 3 problems of the list. Not here: third." in text
     assert text.startswith("| command | `one`, `two` |\n| --- | --- |\n| commit | `1`, `2` |")
