@@ -25,7 +25,7 @@ from tuner.studying.candidates import ranked, spread
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench
-from workers.cuda.regimes import Rival, take_sustained
+from workers.cuda.regimes import LONG, Rival, take_sustained
 from workers.measurement import Policy
 
 #: Promise: largest relative difference between a config's times.
@@ -84,7 +84,7 @@ def measured(problem: Gemm, configs: int, device: int, cache: Path) -> dict[str,
     builder.close()
     # In one order: builds finish in another one each time.
     rivals.sort(key=lambda rival: rival.ready.config.key)
-    take_sustained(bench, rivals, 1, float("inf"), lambda rival: True)
+    take_sustained(bench, rivals, LONG.in_one_pass(), lambda rival: True)
     return {rival.ready.config.key: rival.taken[Policy.SUSTAINED].median_us for rival in rivals}
 
 

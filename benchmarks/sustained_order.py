@@ -33,7 +33,7 @@ from tuner.studying.screening import Search
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench
-from workers.cuda.regimes import Rival, take_rounds, take_sustained
+from workers.cuda.regimes import LONG, Rival, take_rounds, take_sustained
 from workers.measurement import Outcome, Policy
 
 PROBLEMS: Final = (
@@ -77,7 +77,7 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     for trial, digest in chosen:
         ready = bench.ready(trial.config, digest)
         rivals.append(Rival(ready, bench.verify(ready)))
-    take_sustained(bench, rivals, 1, float("inf"), lambda rival: True)
+    take_sustained(bench, rivals, LONG.in_one_pass(), lambda rival: True)
     take_rounds(bench, rivals, TURNS)
     sustained, rounds = (
         [rival.taken[policy].median_us for rival in rivals] for policy in (Policy.SUSTAINED, Policy.ROUNDS)

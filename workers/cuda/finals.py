@@ -12,24 +12,20 @@ from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import SLOTS
-from workers.cuda.regimes import Rival, take_bursts, take_chained, take_rounds, take_sustained
+from workers.cuda.regimes import BRIEF, LONG, SHORT, Pace, Rival, take_bursts, take_chained, take_rounds, take_sustained
 from workers.measurement import Measurement, Outcome, Policy
 
 #: Bursts of every rival, and of those that are near the fastest by them.
-FIRST_BURSTS, BURSTS = 3, 8
-#: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else.
-NEAR: Final = 0.06
-#: Rivals that take part in everything, beside the library's first choice and its two best. Where power may limit the
-#: clock, those are the fastest under `burst` and then the best of each other structure: there the order under
-#: `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in their raster.
+FIRST_BURSTS, BURSTS = 3, 6
+#: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else. In
+#: 41 finals on H100s the one of ours that was fastest under `sustained` was at most 3 % behind.
+NEAR: Final = 0.04
+#: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second.
+#: Where power may limit the clock, those are the fastest under `burst` and then the best of each other structure: there
+#: the order under `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in
+#: their raster. Three more structures would have taken 0.02 % off the winners' times in those 41 finals.
 LEADERS: Final = 6
-FASTEST, STRUCTURES = 3, 7
-#: Blocks of each leader under `sustained`, while it is this near the fastest: five times as far as its blocks differ.
-PASSES: Final = 2
-CLOSE: Final = 0.01
-#: The same of products that can't reach the power limit: their blocks are short.
-BRIEF_PASSES: Final = 3
-BRIEF_CLOSE: Final = 0.025
+FASTEST, STRUCTURES = 3, 4
 
 
 class Finals:
@@ -76,8 +72,7 @@ class Finals:
             take_chained(bench, leaders, turns, Policy.CHAIN)
             take_rounds(bench, leaders, turns)
             # Behind the turns, in which the limiter of the power has begun to settle.
-            passes, close = (PASSES, CLOSE) if bench.may_reach_power_limit else (BRIEF_PASSES, BRIEF_CLOSE)
-            take_sustained(bench, leaders, passes, close, lambda rival: rival is first)
+            take_sustained(bench, leaders, self._pace(), lambda rival: rival is first)
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
                 library = [rival for rival in leaders if _is_library(rival)]
@@ -103,8 +98,14 @@ class Finals:
         if self._bench.may_reach_power_limit:
             own = [rival for rival in near if not _is_library(rival)]
             chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
-        chosen += library[:1] + [rival for rival in ahead if rival in library][:2]
+        theirs = [rival for rival in ahead if rival in library]
+        chosen += library[:1] + theirs[:1] + [rival for rival in theirs[1:2] if rival in near]
         return [rival for rival in rivals if rival in chosen]
+
+    def _pace(self) -> Pace:
+        if self._bench.power_decides:
+            return LONG
+        return SHORT if self._bench.may_reach_power_limit else BRIEF
 
     def _measured(self, rival: Rival, policy: Policy) -> Measurement:
         if rival.wrong:
