@@ -21,9 +21,8 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
-from tuner.evidence.picks import TIE_BAND, paired, verdicts
+from tuner.evidence.picks import TIE_BAND, verdicts, versus
 from tuner.evidence.records import Ratio
-from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
@@ -124,7 +123,7 @@ def compared(problem: Gemm, first: Config, second: Config, device: int, cache: P
         finals = worker.begin(problem).finals([first, second], Budget().turns)
         policy = verdicts(problem, worker.facts.name)[0]
     of_policy = {final.config: final for final in finals if final.policy is policy}
-    return ratio(*paired(of_policy[second], of_policy[first]))
+    return versus(of_policy[second], of_policy[first])
 
 
 if __name__ == "__main__":

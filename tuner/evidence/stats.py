@@ -13,17 +13,23 @@ from tuner.evidence.records import Ratio
 
 RESAMPLES: Final = 2_000
 CONFIDENCE: Final = 0.95
+#: Standard deviations of a normal distribution on each side of its middle that hold that share.
+_NORMAL: Final = 1.96
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
 
 Samples = Sequence[float]
 
 
-def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
+def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio:
     """Baseline median over our median, with its 95 % bootstrap interval.
 
     Samples of equal length are treated as paired (sample i of both from turn i) and resampled together, so that common
     drift cancels.
+
+    Args:
+        scatter: relative standard deviation of one sample, known from other runs. Two or three samples can't show it,
+            so the interval is at least as wide as it makes theirs.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
     paired = len(baseline) == len(ours) and len(ours) > 1
@@ -32,7 +38,8 @@ def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     base_rows = ours_rows if paired else rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
     ratios = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
     low, high = _interval(ratios)
-    return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
+    value, reach = float(np.median(baseline) / np.median(ours)), _reach(baseline_us, ours_us, scatter)
+    return Ratio(value, min(low, value * (1 - reach)), max(high, value * (1 + reach)), paired)
 
 
 def by_turn(rivals_us: Sequence[Samples]) -> list[list[float]]:
@@ -47,17 +54,21 @@ def by_turn(rivals_us: Sequence[Samples]) -> list[list[float]]:
     return shares
 
 
-def surely_slower(one_us: Samples, other_us: Samples) -> bool:
+def surely_slower(one_us: Samples, other_us: Samples, scatter: float = 0.0) -> bool:
     """Whether the 95 % bootstrap interval of `one` / `other` lies above 1.
 
     Samples of equal length are taken as paired, and the ratio is the median of the turns' ratios; otherwise it is that
     of the medians.
+
+    Args:
+        scatter: as in `ratio`.
     """
     if len(one_us) != len(other_us):
-        return ratio(one_us, other_us).low > 1
+        return ratio(one_us, other_us, scatter).low > 1
     turns = np.asarray(one_us) / np.asarray(other_us)
     rows = np.random.default_rng(_SEED).integers(len(turns), size=(RESAMPLES, len(turns)))
-    return _interval(np.median(turns[rows], axis=1))[0] > 1
+    least = float(np.median(turns)) * (1 - _reach(one_us, other_us, scatter))
+    return min(_interval(np.median(turns[rows], axis=1))[0], least) > 1
 
 
 def order_interval_us(samples_us: Samples) -> tuple[float, float]:
@@ -88,6 +99,11 @@ def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> flo
         ]
     )
     return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))
+
+
+def _reach(one_us: Samples, other_us: Samples, scatter: float) -> float:
+    """Half of the 95 % interval of a ratio of two means, as a share of it, where a sample's scatter is known."""
+    return _NORMAL * scatter * math.sqrt(1 / len(one_us) + 1 / len(other_us))
 
 
 def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.errors import UnknownDevice
-from tuner.evidence.picks import LIBRARY, paired
+from tuner.evidence.picks import LIBRARY, versus
 from tuner.evidence.records import Best, Outcome
-from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.tables.entries import content_of, entry
 from tuner.tables.tables import SCHEMA, chosen_bests
@@ -40,5 +39,5 @@ def library_best(store: Store, best: Best) -> Best | None:
     # Stored in order: the library's first choice precedes its other candidates.
     first = finals[0].measurement
     fastest = min(finals, key=lambda final: final.measurement.median_us)
-    versus = ratio(*paired(first, fastest.measurement))
-    return Best(best.problem, best.device, best.device_kind, fastest, versus, None, None, best.tried, best.failed)
+    ratio = versus(first, fastest.measurement)
+    return Best(best.problem, best.device, best.device_kind, fastest, ratio, None, None, best.tried, best.failed)

@@ -7,7 +7,7 @@ import pytest
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from tuner.evidence.picks import pick
+from tuner.evidence.picks import pick, versus
 from tuner.evidence.stats import by_turn, chance_within, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -17,9 +17,11 @@ DEVICE = "NVIDIA H200"
 CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test")
 
 
-def measured(samples: list[float], family: str = "sm90_wgmma", **knobs: object) -> Measurement:
+def measured(
+    samples: list[float], family: str = "sm90_wgmma", policy: Policy = Policy.ROUNDS, **knobs: object
+) -> Measurement:
     config = family_named(family).config(knobs)
-    return Measurement("p", config, "final", Policy.ROUNDS, Outcome.CORRECT, tuple(samples), verification=CLEAN)
+    return Measurement("p", config, "final", policy, Outcome.CORRECT, tuple(samples), verification=CLEAN)
 
 
 def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
@@ -47,6 +49,27 @@ def test_sure_is_what_nearly_every_round_says() -> None:
 
 def test_samples_of_unequal_length_are_not_paired() -> None:
     assert not ratio([10.0, 10.0, 10.0], [8.0, 8.0]).paired
+
+
+def test_an_interval_from_few_samples_is_as_wide_as_their_known_scatter() -> None:
+    alike = ratio([10.0, 10.0], [8.0, 8.0], scatter=0.003)
+    assert alike.value == 1.25
+    assert (alike.low, alike.high) == pytest.approx((1.25 * (1 - 0.00588), 1.25 * (1 + 0.00588)))
+    # Samples that scatter more are believed.
+    apart = [10.0, 10.4], [8.0, 8.0]
+    assert ratio(*apart, scatter=0.003) == ratio(*apart)
+    assert surely_slower([10.05, 10.05], [10.0, 10.0])
+    assert not surely_slower([10.05, 10.05], [10.0, 10.0], scatter=0.003)
+    assert surely_slower([10.07, 10.07], [10.0, 10.0], scatter=0.003)
+    assert not surely_slower([10.05, 10.05, 10.05], [10.0], scatter=0.003)
+
+
+@pytest.mark.parametrize(("ours_us", "family"), [(797.0, "cublaslt"), (793.0, "sm90_wgmma")])
+def test_two_blocks_that_are_a_third_of_a_percent_faster_do_not_beat_the_library(ours_us: float, family: str) -> None:
+    library = measured([800.0, 800.2], family="cublaslt", policy=Policy.SUSTAINED, rank=0)
+    ours = measured([ours_us, ours_us + 0.2], policy=Policy.SUSTAINED)
+    assert pick([ours, library], PROBLEM, DEVICE).config.family == family
+    assert versus(library, ours).low == pytest.approx(800 / ours_us * (1 - 0.00588), abs=1e-4)
 
 
 def test_intervals_repeat_exactly() -> None:
