@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.deployed_table import Part, Row, merged, summary, table
+from benchmarks.deployed_table import Part, Row, merged, table
 from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, Arm, Energy, times
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, command_of, facts_of, facts_table, publish
@@ -174,8 +174,14 @@ def _error(one: Any) -> float:  # noqa: ANN401
     return errors[0] / errors[1] if errors[1] else float(errors[0] > 0)
 
 
-def measured(wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int | None, ends: float) -> Iterator[Row]:
-    """Tunes, where that is asked for, and measures one problem after the other until `ends`, in monotonic seconds."""
+def measured(
+    wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int | None, ends: float
+) -> Iterator[tuple[str, Row | str]]:
+    """Tunes, where that is asked for, and measures one problem after the other until `ends`, in monotonic seconds.
+
+    Returns:
+        Each problem's name with its row, or with why it has none.
+    """
     device, energy = torch.cuda.get_device_name(), Energy()
     with Store.open(database_url(db), create=candidates is not None) as store, tuner_of(store, candidates) as tuned:
         for name, group, problem in wanted:
@@ -187,10 +193,7 @@ def measured(wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int |
             except Exception as error:  # one product that fails is a line, not the end
                 found = f"{type(error).__name__}: {error}"
             torch.cuda.empty_cache()
-            if isinstance(found, str):
-                print(f"{name}: {found}", flush=True)
-            else:
-                yield replace(found, tune_seconds=seconds)
+            yield name, found if isinstance(found, str) else replace(found, tune_seconds=seconds)
 
 
 def main() -> int:
@@ -210,27 +213,31 @@ def main() -> int:
     )
     add_out(options)
     given = options.parse_args()
+    problems = part_of([*named_problems(given.problems)], given.part)
+    listed = [name for name, _, _ in problems]
     if given.merge:
-        listed = [name for name, _, _ in named_problems(given.problems)]
         return merged([Part.read(path) for path in given.merge], listed, given.out)
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()
-    rows, done = part.rows, {one.name for one in part.rows}
+    done = {one.name for one in part.rows} | part.refused.keys()
     read = [given.problems, given.backup] if given.backup else [given.problems]
     if given.json:
         part.begin(command_of("deployed"), facts_of(facts_table("deployed", read)))
     if given.backup and not Path(given.db).exists():
         restore_backup(given.backup, database_url(given.db))
-    wanted = [one for one in part_of([*named_problems(given.problems)], given.part)
-              if one[2].dtype in DTYPES and one[0] not in done]  # fmt: skip
-    for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
-        rows.append(found)
-        print(table([found]).splitlines()[2], flush=True)
+    wanted = [one for one in problems if one[2].dtype in DTYPES and one[0] not in done]
+    for name, found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
+        if isinstance(found, str):
+            part.refused[name] = found
+            print(f"{name}: {found}", flush=True)
+        else:
+            part.rows.append(found)
+            print(table([found]).splitlines()[2], flush=True)
         if given.json:
             given.json.write_text(json.dumps(asdict(part)))
-    print(summary(rows))
-    publish("deployed", given.out, summary(rows), table(rows), read=read)
+    print(part.text(listed))
+    publish("deployed", given.out, part.text(listed), table(part.rows), read=read)
     return 0
 
 

@@ -117,16 +117,29 @@ class Part:
 
     Attributes:
         commands: facts of each run, by its command.
+        refused: why a problem has no row, by its name.
     """
 
     commands: dict[str, dict[str, str]] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Part:
         """The part that an earlier run kept."""
         known = json.loads(path.read_text())
-        return cls(known["commands"], [Row(**one) for one in known["rows"]])
+        return cls(known["commands"], [Row(**one) for one in known["rows"]], known.get("refused", {}))
+
+    def text(self, listed: Sequence[str]) -> str:
+        """The summary, and which problems of the list it lacks.
+
+        Args:
+            listed: names of the problems of the list.
+        """
+        found = {row.name for row in self.rows}
+        lacking = [f"{name} ({self.refused.get(name, 'not measured')})" for name in listed if name not in found]
+        counted = f"{len(found)} of {len(listed)} problems of the list. Not here: {', '.join(lacking) or 'none'}."
+        return f"{summary(self.rows)}\n{counted}"
 
     def begin(self, command: str, facts: dict[str, str]) -> None:
         """Notes a run that adds rows.
@@ -151,17 +164,15 @@ def merged(parts: Sequence[Part], listed: Sequence[str], out: Path | None) -> in
         listed: names of the problems in the list that was measured; the table says which of them it lacks.
     """
     facts = shared_facts([one for part in parts for one in part.commands.values()])
-    rows = [row for part in parts for row in part.rows]
-    lacking = [name for name in listed if name not in {row.name for row in rows}]
-    names = ", ".join(lacking) or "none"
-    found = f"{summary(rows)}\n{len(rows)} of {len(listed)} problems of the list. Not here: {names}."
-    print(found)
+    refused = {name: reason for part in parts for name, reason in part.refused.items()}
+    whole = Part(rows=[row for part in parts for row in part.rows], refused=refused)
+    print(whole.text(listed))
     if facts is None:
         print("the parts were not measured by one program, from one list, on one model of device: nothing is written")
         return 1
-    if twice := [name for name, count in Counter(row.name for row in rows).items() if count > 1]:
+    if twice := [name for name, count in Counter(row.name for row in whole.rows).items() if count > 1]:
         print(f"{twice[0]} is in more than one part: merge parts that share no problem; nothing is written")
         return 1
     if out:
-        out.write_text("\n\n".join([as_table(facts), found, table(rows)]) + "\n")
+        out.write_text("\n\n".join([as_table(facts), whole.text(listed), table(whole.rows)]) + "\n")
     return 0

@@ -32,10 +32,10 @@ def test_a_part_goes_on_at_another_commit_of_the_same_program(tmp_path: Path) ->
     path.write_text(json.dumps(asdict(part)))
     again = Part.read(path)
     again.begin("`one`", LATER)
-    other = Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")])
-    assert merged([again, other], [*LISTED, "third"], out) == 0
+    other = Part({"`two`": {**LATER, "command": "`two`"}}, [row("second")], {"third": "torch refuses it"})
+    assert merged([again, other], [*LISTED, "third", "fourth"], out) == 0
     text = out.read_text()
-    assert "2 of 3 problems of the list. Not here: third." in text
+    assert "2 of 4 problems of the list. Not here: third (torch refuses it), fourth (not measured)." in text
     assert text.startswith("| command | `one`, `two` |\n| --- | --- |\n| commit | `1`, `2` |")
     assert all(f"| {name} bf16 64x64x64 |" in text for name in ("first", "second"))
 
