@@ -4,7 +4,7 @@ python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 -
 
 With `--tune`, problems that the store lacks are tuned first, on the same GPU; `--from benchmarks/stores/h200.jsonl.gz`
 begins the store with what an H200 has tuned already. With several GPUs, run one process a GPU (CUDA_VISIBLE_DEVICES),
-each with `--part I/N` and `--json`, which goes on where it stopped; then `--merge` the parts.
+each with `--part I/N` and `--json`, which goes on where it stopped; then commit these files and `--merge` them.
 
 Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
@@ -216,7 +216,7 @@ def main() -> int:
     problems = part_of([*named_problems(given.problems)], given.part)
     listed = [name for name, _, _ in problems]
     if given.merge:
-        return merged([Part.read(path) for path in given.merge], listed, given.out)
+        return merged(given.merge, listed, given.out)
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()

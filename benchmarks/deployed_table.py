@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_timing import REGIMES, mean
-from benchmarks.published import FREE, Unpublishable, as_table, shared_facts
+from benchmarks.published import FREE, Unpublishable, as_table, joined_facts, shared_facts
 
 #: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
 ARMS: Final = ("served", "own", "library")
@@ -157,22 +157,27 @@ class Part:
         self.commands[command] = (shared_facts([known, facts]) if known else None) or facts
 
 
-def merged(parts: Sequence[Part], listed: Sequence[str], out: Path | None) -> int:
-    """One table of all parts, under the facts that their runs share; 1 where they share none or a problem is twice.
+def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None) -> int:
+    """Prints one table of all parts; 1 where their runs can't share one or a problem is twice.
 
     Args:
         listed: names of the problems in the list that was measured; the table says which of them it lacks.
+        out: where to write it, with the facts that the runs share.
+
+    Raises:
+        Unpublishable: it is to be written, and a file is not tracked by git.
     """
-    facts = shared_facts([one for part in parts for one in part.commands.values()])
+    parts = [Part.read(path) for path in files]
     refused = {name: reason for part in parts for name, reason in part.refused.items()}
     whole = Part(rows=[row for part in parts for row in part.rows], refused=refused)
     print(whole.text(listed))
-    if facts is None:
+    runs = [facts for part in parts for facts in part.commands.values()]
+    if shared_facts(runs) is None:
         print("the parts were not measured by one program, from one list, on one model of device: nothing is written")
         return 1
     if twice := [name for name, count in Counter(row.name for row in whole.rows).items() if count > 1]:
         print(f"{twice[0]} is in more than one part: merge parts that share no problem; nothing is written")
         return 1
-    if out:
+    if out and (facts := joined_facts("deployed", runs, files)):
         out.write_text("\n\n".join([as_table(facts), whole.text(listed), table(whole.rows)]) + "\n")
     return 0

@@ -1,7 +1,8 @@
 """Publishes a benchmark's tables, together with the facts that make them reproducible.
 
 A published file begins with a table of facts: the command, the commit, the digests of the kernels, of the model, of
-what was read and of the program, and the device. Parts of one table may come from several commits of one program.
+what was read and of the program, and the device. Parts of one table may come from several commits of one program; the
+files that keep them are committed.
 Nothing is written if the tree differs from its commit or an input is not tracked. Files under `benchmarks/results/`
 may differ from the commit: no benchmark reads them.
 """
@@ -91,6 +92,27 @@ def shared_facts(parts: Sequence[dict[str, str]]) -> dict[str, str] | None:
         return None
     several = sorted({"command", "commit"} & parts[0].keys())
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
+
+
+def joined_facts(benchmark: str, runs: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[str, str] | None:
+    """The facts of a table that this process joins from files of earlier runs; None where these can't share one.
+
+    The command is this process's, which prints the table again wherever the files are; they are part of the data, and
+    keep the commands of their runs.
+
+    Args:
+        runs: facts of each run.
+
+    Raises:
+        Unpublishable: a file is not tracked by git.
+    """
+    shared = shared_facts(runs)
+    if shared is None:
+        return None
+    read = data(ROOT, tracked(files))
+    if shared["data"] != data(ROOT, ()):
+        read = f"{shared['data']}, {read}"
+    return shared | {"command": command_of(benchmark), "data": read}
 
 
 def _joined(texts: Iterable[str]) -> str:

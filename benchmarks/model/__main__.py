@@ -61,7 +61,7 @@ def main() -> int:
     """Prints the tables and writes them with their command."""
     given = options()
     if given.merge:
-        return parts.merged([parts.Part.read(path) for path in given.merge], given.out)
+        return parts.merged(given.merge, given.out)
     # A store that is resumed is an input; one that this command makes is not.
     read = [given.db] if given.db and given.db.exists() else []
     part = parts.Part.read(given.json) if given.json and given.json.exists() else parts.Part()

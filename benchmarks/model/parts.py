@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.published import as_table, shared_facts
+from benchmarks.published import as_table, joined_facts, shared_facts
 
 
 @dataclass
@@ -36,15 +36,23 @@ class Part:
         return "\n\n".join(self.blocks.values())
 
 
-def merged(parts: Sequence[Part], out: Path | None) -> int:
-    """The blocks of all parts, under the facts that their runs share; 1 where they share none or a result is wrong."""
-    facts = shared_facts([one for part in parts for one in part.commands.values()])
+def merged(files: Sequence[Path], out: Path | None) -> int:
+    """Prints the blocks of all parts; 1 where their runs can't share a table or a result is wrong.
+
+    Args:
+        out: where to write them, with the facts that the runs share.
+
+    Raises:
+        Unpublishable: they are to be written, and a file is not tracked by git.
+    """
+    parts = [Part.read(path) for path in files]
     text = "\n\n".join(part.paragraphs() for part in parts)
     print(text)
-    if facts is None:
-        print("the parts were not measured from one commit on one model of device: nothing is written")
+    runs = [facts for part in parts for facts in part.commands.values()]
+    if shared_facts(runs) is None:
+        print("the parts were not measured by one program on one model of device: nothing is written")
         return 1
-    if out:
+    if out and (facts := joined_facts("model", runs, files)):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("\n\n".join([as_table(facts), text]) + "\n")
     return int("WRONG |" in text)

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
+from benchmarks import published  # noqa: E402
 from benchmarks.model import __main__ as benchmark  # noqa: E402
 from benchmarks.model import machines, parts, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
@@ -81,7 +82,9 @@ def test_every_table_is_printed(
 def test_blocks_are_measured_one_by_one_and_joined(
     planted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    facts = {"command": "`x`", "commit": "`1`", "machine": "m"}
+    facts = {"command": "`x`", "commit": "`1`", "data": "`l` `0`", "machine": "m"}
+    monkeypatch.setattr(published, "tracked", list)
+    monkeypatch.setattr(published, "ROOT", tmp_path)
     monkeypatch.setattr(benchmark, "run", lambda name, *_: f"## {name}")
     monkeypatch.setattr(benchmark, "facts_table", lambda *_: "")
     monkeypatch.setattr(benchmark, "facts_of", lambda _: facts)
@@ -98,8 +101,9 @@ def test_blocks_are_measured_one_by_one_and_joined(
     assert benchmark.main() == 0
     assert "| commit | `1` |" in (text := out.read_text())
     assert all(f"## {name}" in text for name in BLOCKS)
-    other = parts.Part({"`y`": facts | {"commit": "`2`"}}, {})
-    assert parts.merged([parts.Part.read(Path(files[0])), other], None) == 1
+    other = tmp_path / "other.json"
+    other.write_text(parts.Part({"`y`": facts | {"commit": "`2`"}}, {}).text())
+    assert parts.merged([Path(files[0]), other], None) == 1
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

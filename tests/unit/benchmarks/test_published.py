@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import facts, published
-from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, publish, shared_facts
+from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, joined_facts, publish, shared_facts
 from tuner.settings import Settings
 
 Git = Callable[..., str]
@@ -119,6 +119,24 @@ def test_a_model_trained_here_is_refused(git: Git, tmp_path: Path) -> None:
 def facts_at_head() -> dict[str, str]:
     published._commit_at_start.cache_clear()
     return facts_of(published.facts_table("deployed"))
+
+
+@pytest.mark.parametrize("list_too", [True, False])
+def test_a_joined_table_names_the_command_that_prints_it_again_and_its_files(
+    git: Git, tmp_path: Path, list_too: bool
+) -> None:
+    paths = [tmp_path / "list.json"] * list_too
+    runs = [facts_of(published.facts_table("deployed", paths)) | {"command": f"`{name}`"} for name in "ab"]
+    joined = joined_facts("deployed", runs, [tmp_path / "recorded" / "one"])
+    assert joined is not None
+    assert joined["command"] == "`python -m benchmarks.deployed --shape 'two words'`"
+    held = {"list.json": b"[1]", "recorded/one": b"one"}
+    files = [f"`{path}` `{hashlib.sha256(content).hexdigest()[:12]}`" for path, content in held.items()]
+    assert joined["data"] == ", ".join(files[not list_too :])
+    assert tuple(joined) == tuple(runs[0])
+    with pytest.raises(Unpublishable, match=r"part\.json is not tracked"):
+        joined_facts("deployed", runs, [tmp_path / "part.json"])
+    assert joined_facts("deployed", [runs[0], runs[1] | {"driver": "9"}], []) is None
 
 
 def test_parts_of_commits_with_one_program_share_a_table(git: Git, tmp_path: Path) -> None:
