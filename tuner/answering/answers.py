@@ -25,7 +25,7 @@ from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import staleness
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
-from tuner.evidence.stats import order_interval_us
+from tuner.evidence.stats import median_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
@@ -163,7 +163,7 @@ def measured(best: Best) -> Answer:
     return Answer(
         best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
         why,
-        order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
+        median_interval_us(winner), tuple(filter(None, grounds)),
     )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def recorded(best: Best) -> Answer:
     grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note)
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
-        order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
+        median_interval_us(winner), tuple(filter(None, grounds)),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store, opened_bes
 from tuner.cli.output import console, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy, StoredMeasurement
-from tuner.evidence.stats import order_interval_us
+from tuner.evidence.stats import median_interval_us
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
@@ -97,7 +97,7 @@ def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:
         return
     console.print(f"finals under {rivals[0][1].policy.value}, fastest first; a fixed rule breaks ties")
     for _, one in rivals:
-        low, high = order_interval_us(one.samples_us)
+        low, high = median_interval_us(one)
         count = f"{len(one.samples_us)} samples"
         console.print(f"{one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
     if found[0].device_kind == "recorded":

@@ -24,7 +24,7 @@ from space.rank import power_decides
 from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
-from tuner.evidence.stats import by_turn, ratio, surely_slower
+from tuner.evidence.stats import by_turn, ratio, scatter_of, surely_slower
 from workers.measurement import Measurement, Outcome, Policy
 
 #: Rivals this close to the fastest tie with it.
@@ -33,10 +33,6 @@ TIE_BAND: Final = 0.02
 STEP: Final = 0.005
 #: A winner is surely slower than the library's first choice by at most this share of its time, under any policy.
 SLOWER: Final = 0.01
-#: Relative standard deviation of a sample, where samples are too few to show it: of blocks of one kernel in one run. In
-#: 66 finals on H100s it was 0.1 to 0.3 %. Two blocks have intervals of 0.6 % on each side by that; 33 of 41 held the
-#: ratio to the library that a torch program then measured, the bootstrap's alone 12.
-SCATTER: Final = {Policy.SUSTAINED: 0.003}
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
 #: Policies that show what a user gets, and under which a config and the library's first choice are compared.
@@ -116,7 +112,7 @@ class Field:
         theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)])
         safe = [rival for rival in own if not self._loses_somewhere(rival)]
         ours = self._first(safe) if safe else None
-        if ours is None or not surely_slower(*paired(theirs, ours), SCATTER.get(policy, 0.0)):
+        if ours is None or not surely_slower(*paired(theirs, ours), scatter_of(policy)):
             return theirs
         return ours
 
@@ -188,7 +184,7 @@ def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Seque
 
 def versus(baseline: Measurement, ours: Measurement) -> Ratio:
     """How many times as fast as a baseline, by two measurements of one run under one policy."""
-    return ratio(*paired(baseline, ours), SCATTER.get(ours.policy, 0.0))
+    return ratio(*paired(baseline, ours), scatter_of(ours.policy))
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

@@ -19,17 +19,17 @@ from space.registry import problem_from_key
 from tuner.answering.staleness import Built, change, unchanged
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
+from tuner.evidence.stats import NORMAL, ORDER_REACH, scatter_of
 from tuner.views.columnar import Configs, loads_all, numbers, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import Programs
+from workers.measurement import Policy
 
 Columns = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
 
 #: Julian day of 1970-01-01, and seconds of a day.
 _EPOCH_DAY, _DAY = 2_440_587.5, 86_400.0
-#: Width of the interval of a median, in standard deviations of a binomial's half (`stats.order_interval_us`).
-_REACH: Final = 0.98
 #: Neither true nor false: there is no ratio, or nobody has looked yet whether a kernel has changed.
 UNKNOWN: Final = -1
 _WHOLE: Final = ("problem_id", "measurement_id", "study_id", "config_id", "provenance_id", "tried")
@@ -89,7 +89,7 @@ def read(
     found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
     counts = {text: _count(each) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
     found["failed"] = np.array([counts[text] for text in failed], np.int64)
-    found |= _times(medians, samples) | _ratios("first", firsts) | _ratios("best", bests)
+    found |= _times(medians, samples, found["policy"].tolist()) | _ratios("first", firsts) | _ratios("best", bests)
     found["config"] = configs.places(session, found["config_id"].tolist())
     known = programs.of(session, found["provenance_id"].tolist())
     readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
@@ -145,18 +145,22 @@ def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
     return sum(counts) if all(isinstance(count, int) and 0 <= count < 2**31 for count in counts) else 0
 
 
-def _times(medians: Sequence[float | None], samples: Sequence[str]) -> Columns:
-    """`time_us` with its interval, as `stats.order_interval_us`; NaN where no clock can have measured a time."""
+def _times(medians: Sequence[float | None], samples: Sequence[str], policies: Sequence[str]) -> Columns:
+    """`time_us` with its interval, as `stats.median_interval_us`; NaN where no clock can have measured a time."""
     time_us = np.array(medians, np.float64)
     low, high = np.full(len(time_us), np.nan), np.full(len(time_us), np.nan)
     taken_us = [each if isinstance(each, list) else [] for each in loads_all(samples)]
+    scatter = {policy.value: scatter_of(policy) for policy in Policy}
+    scatters = np.array([scatter.get(policy, 0.0) for policy in policies])
     lengths = np.fromiter(map(len, taken_us), np.int64, len(taken_us))
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         times = np.sort(numbers([time for row in rows for time in taken_us[row]]).reshape(len(rows), length), axis=1)
-        reach = _REACH * length**0.5
+        reach, scattered = ORDER_REACH * length**0.5, NORMAL * scatters[rows] / length**0.5
         low[rows] = times[:, max(int(np.floor(length / 2 - reach)), 0)]
         high[rows] = times[:, min(int(np.ceil(length / 2 + reach)), length - 1)]
+        low[rows] = np.fmin(low[rows], time_us[rows] * (1 - scattered))
+        high[rows] = np.fmax(high[rows], time_us[rows] * (1 + scattered))
         time_us[rows[~((times[:, 0] >= LEAST_US) & (times[:, -1] <= MOST_US))]] = np.nan
     time_us[(lengths == 0) | ~((time_us >= LEAST_US) & (time_us <= MOST_US))] = np.nan
     return {"time_us": time_us, "low_us": low, "high_us": high}

@@ -20,7 +20,7 @@ from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
-from tuner.evidence.stats import order_interval_us
+from tuner.evidence.stats import median_interval_us
 from tuner.evidence.store import Store
 
 
@@ -231,7 +231,7 @@ def _finals(
     made = []
     for stored in finals:
         one, stand = stored.measurement, stands.get(stored.id)
-        low_us, high_us = order_interval_us(one.samples_us) if one.samples_us else (None, None)
+        low_us, high_us = median_interval_us(one) if one.samples_us else (None, None)
         made.append(Final(
             stored.id, one.config, one.policy.value, one.outcome.value, series, tuple(one.samples_us),
             one.median_us if one.samples_us else None, low_us, high_us, stand.behind if stand else None,

@@ -19,7 +19,7 @@ from space.registry import families_for
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.staleness import staleness
 from tuner.evidence.records import Best
-from tuner.evidence.stats import order_interval_us
+from tuner.evidence.stats import median_interval_us
 from tuner.evidence.store import Store
 from tuner.views.bests import BestColumns
 from tuner.views.columnar import coded_at
@@ -29,6 +29,7 @@ from tuner.views.shapes import CLASSES
 from workers.build import digest_of
 from workers.builder import source_of
 from workers.kernels.source import sources_digest
+from workers.measurement import Policy
 
 SHAPES = {
     (1, 512, 512): "gemv", (17, 512, 512): "skinny", (128, 128, 4096): "deep", (4096, 4096, 128): "shallow",
@@ -105,12 +106,20 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
             stale = dict(zip(shown["key"], shown["stale"], strict=True))
             assert stale == {best.problem.key: bool(staleness(best)) for best in bests}
         assert [bool(staleness(best)) for best in bests] == [False, False, False, True, True]
-        winner = keep_best(store).winner.measurement
-        shown = columns.of(DEVICE).document()["columns"]
-        row = shown["key"].index(winner.problem_key)
-        assert (shown["low_us"][row], shown["high_us"][row]) == order_interval_us(winner.samples_us)
         (first, *_) = columns.of(DEVICE).weights(5)
         assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024))
+
+
+@pytest.mark.parametrize("policy", [Policy.CHAIN, Policy.SUSTAINED])
+@pytest.mark.parametrize("samples", [1, 2, 30])
+def test_pages_and_answers_agree_on_a_times_interval(policy: Policy, samples: int) -> None:
+    with Store.open("sqlite://") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        taken = measured(FAMILY.config({}), samples=samples, policy=policy)
+        stored = store.record(study.id, taken, PROVENANCE)
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, 1, {})])
+        shown = BestColumns(store).of(DEVICE).document()["columns"]
+        assert [*shown["low_us"], *shown["high_us"]] == pytest.approx(median_interval_us(taken), rel=1e-12)
 
 
 def test_a_column_written_in_blocks_is_the_text_of_the_whole() -> None:

@@ -8,7 +8,7 @@ import pytest
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.evidence.picks import pick, versus
-from tuner.evidence.stats import by_turn, chance_within, ratio, surely_slower
+from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -70,6 +70,13 @@ def test_two_blocks_that_are_a_third_of_a_percent_faster_do_not_beat_the_library
     ours = measured([ours_us, ours_us + 0.2], policy=Policy.SUSTAINED)
     assert pick([ours, library], PROBLEM, DEVICE).config.family == family
     assert versus(library, ours).low == pytest.approx(800 / ours_us * (1 - 0.00588), abs=1e-4)
+
+
+def test_the_interval_of_two_blocks_is_as_wide_as_their_known_scatter() -> None:
+    blocks, turns = measured([8.0, 8.001], policy=Policy.SUSTAINED), measured([8.0, 8.001])
+    assert median_interval_us(turns) == (8.0, 8.001)
+    assert median_interval_us(blocks) == pytest.approx((8.0005 * (1 - 0.00416), 8.0005 * (1 + 0.00416)), rel=1e-5)
+    assert median_interval_us(measured([8.0, 8.2], policy=Policy.SUSTAINED)) == (8.0, 8.2)
 
 
 def test_intervals_repeat_exactly() -> None:
