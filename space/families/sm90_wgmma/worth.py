@@ -25,7 +25,7 @@ from space.families.sm90_wgmma.derive import (
     stage_k_bytes,
     stored_row_bytes,
 )
-from space.families.sm90_wgmma.operands import mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import wgmma
 from space.kinds.gemm import Gemm
 from space.layouts.swizzle import widest_span
@@ -43,9 +43,9 @@ MIN_SLICE_STAGES: Final = 4
 MIN_SHARED_STAGES, MIN_IDLE = 48, 0.012
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
-#: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
-#: divides the long side with less waste.
-SWAP_COVERS: Final = 0.95
+#: Larger products are transposed if that takes at most this share of the tiles, or this share of their waves: of
+#: 65,536 × 1,024, a tile of 160 divides the long side with less waste.
+SWAP_COVERS, SWAP_WAVES = 0.95, 0.97
 #: Up to these many rows of C, weights are read once and memory sets the pace.
 STREAMED_ROWS: Final = 64
 #: Bytes that all rings together should have in flight: 4.4 TB/s for about 2.5 µs. With more, early requests wait behind
@@ -116,9 +116,19 @@ def _swap_useful(c: Columns) -> BoolColumn:
         return np.asarray(c["swap_ab"] == 1)
     if rows <= SWAP_SOMETIMES:
         return np.ones_like(c["swap_ab"], dtype=np.bool_)
-    as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"])
-    transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"])
-    column: BoolColumn = (c["swap_ab"] == 0) | (transposed <= SWAP_COVERS * as_it_is)
+    as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"]) * c.problem.batch
+    transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"]) * c.problem.batch
+    waves, of_transposed = (-(-tiles // c.device.sm_count) for tiles in (as_it_is, transposed))
+    fewer = (transposed <= SWAP_COVERS * as_it_is) | (of_transposed <= SWAP_WAVES * waves)
+    column: BoolColumn = (c["swap_ab"] == 0) | fewer | _finer_transposed(c)
+    return column
+
+
+def _finer_transposed(c: Columns) -> BoolColumn:
+    """Whether the tile is no whole number of swizzle patterns wide, and only the operand that lies along its width as
+    it is, and along its height when transposed, needs whole ones: an MN-major B beside a K-major A."""
+    b_alone = lies_mn_major(c.problem, "b") and not lies_mn_major(c.problem, "a")
+    column: BoolColumn = (c["tile_n"] * input_bytes(c.problem) % LINE_BYTES != 0) & np.bool_(b_alone)
     return column
 
 
@@ -173,7 +183,8 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles",
+           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles or "
+           "waves, or frees the tile's width from the swizzle of an MN-major B",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles wider than 128 columns grow in steps of 16",

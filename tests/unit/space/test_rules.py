@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from space.arch import ARCHS, arch_named
 from space.config import Config
-from space.devices import reference_profile
+from space.devices import profile_named, reference_profile
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask
@@ -205,3 +205,23 @@ def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, early: 
     assert (twin is not None) == early
     assert twin is None or (starts_early(twin), twin.changed({"pdl": 0})) == (True, config)
     assert early_twin(Gemm.parse(shape), family_named("cublaslt").config({"rank": 0})) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "tile_n", "kept"),
+    [
+        ("16384x4096x4096", "nt", 160, True),  # 25 waves, not 26
+        ("4096x4096x4096", "nt", 160, False),  # 832 tiles either way
+        ("4096x4096x4096", "nn", 160, True),  # 160 columns of an MN-major B are no whole number of 64
+        ("4096x4096x4096", "nn", 192, False),
+        ("4096x4096x4096", "tn", 160, False),  # A is MN-major too
+        ("65536x1024x1024", "nt", 160, True),  # 3,280 tiles, not 3,584
+    ],
+)
+def test_large_products_are_transposed_where_that_divides_them_better(
+    shape: str, layout: str, tile_n: int, kept: bool
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.swap_ab")
+    configs = [FAMILY.config({"swap_ab": swap_ab, "tile_m": 128, "tile_n": tile_n}) for swap_ab in (0, 1)]
+    columns = FAMILY.columns(Gemm.parse(shape, layout=layout), configs, profile_named("NVIDIA H100 80GB HBM3"))
+    assert rule.mask(columns).tolist() == [True, kept]
