@@ -1,0 +1,184 @@
+"""What kept finals say about how finals are held.
+
+python -m benchmarks.finals benchmarks/stores/h100_*.jsonl.gz --out benchmarks/results/finals_h100.md
+
+Reads backups of stores. Of each problem's best that is served it takes the finals:
+
+* Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
+* What would have won under `sustained` with fewer of our leaders, the first by bursts and the best of other structures.
+* How far the blocks of one rival scatter, and whether the place in the first pass matters.
+* Power, and energy a flop: at the limit the time is what the energy makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.published import add_out, publish
+from space.devices import find_profile
+from space.problem import Problem
+from space.rank import may_reach_power_limit, power_decides
+from space.registry import family_named
+from space.structures import best_of_structures
+from tuner.evidence.backup import restore_backup
+from tuner.evidence.store import Store
+from tuner.settings import database_url
+from workers.cuda.regimes import order_of
+from workers.measurement import Measurement, Outcome, Policy
+
+CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
+#: Leaders: the fastest by bursts, and after how many no other structure is added.
+LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
+
+
+@dataclass(frozen=True)
+class Finals:
+    """The finals of one problem: measurements by policy, then by config's key, in the order of the rivals."""
+
+    problem: Problem
+    group: str
+    by_policy: dict[Policy, dict[str, Measurement]]
+
+    @property
+    def sustained(self) -> list[Measurement]:
+        return list(self.by_policy.get(Policy.SUSTAINED, {}).values())
+
+    @property
+    def own(self) -> list[Measurement]:
+        """Ours under `sustained`, fastest by bursts first."""
+        bursts = self.by_policy[Policy.BURST]
+        ours = [one for one in self.sustained if family_named(one.config.family).own]
+        return sorted(ours, key=lambda one: bursts[one.config.key].median_us)
+
+    def correlation(self, policy: Policy | None) -> float:
+        """Spearman's, of times under `sustained` with those under another policy, or with joules."""
+        others = [
+            one.product_joules if policy is None else self.by_policy[policy][one.config.key].median_us
+            for one in self.sustained
+        ]
+        times = [one.median_us for one in self.sustained]
+        ranks = [np.argsort(np.argsort(np.array(each, np.float64))) for each in (times, others)]
+        return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+    def loss(self, fastest: int, most: int) -> float:
+        """How much longer the winner among fewer leaders of ours takes than the winner among all of them."""
+        chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
+        return min(one.median_us for one in chosen) / min(one.median_us for one in self.own) - 1
+
+    def places(self) -> Iterator[tuple[int, float]]:
+        """Of each rival with two blocks or more: its place in the first pass, and its first block over its second."""
+        for place, number in enumerate(order_of(0, len(self.sustained))):
+            blocks = self.sustained[number].samples_us
+            if len(blocks) > 1:
+                yield place, blocks[0] / blocks[1]
+
+
+def finals_of(backup: Path, folder: Path) -> Iterator[Finals]:
+    """The finals that a backup holds."""
+    url = database_url(str(folder / f"{backup.name}.db"))
+    restore_backup(backup, url)
+    with Store.open(url) as store:
+        for best in (best for best in store.bests() if best.served):
+            profile = find_profile(best.device)
+            if profile is None:
+                continue
+            by_policy: dict[Policy, dict[str, Measurement]] = {}
+            for one in (stored.measurement for stored in store.final_series(best.winner.study_id)):
+                if one.outcome is Outcome.CORRECT:
+                    by_policy.setdefault(one.policy, {})[one.config.key] = one
+            known = (power_decides(best.problem, profile), may_reach_power_limit(best.problem, profile), True)
+            yield Finals(best.problem, CLASSES[known.index(True)], by_policy)
+
+
+def orders(found: Sequence[Finals]) -> Iterator[str]:
+    """Rank correlations by class."""
+    yield "| order under `sustained` against that by | finals | burst | chain | rounds | joules |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for group in CLASSES:
+        of_group = [one for one in found if one.group == group and len(one.sustained) > 4]
+        if not of_group:
+            continue
+        counted = [one for one in of_group if all(rival.product_joules for rival in one.sustained)]
+        means = [
+            statistics.fmean(one.correlation(policy) for one in of_group)
+            for policy in (Policy.BURST, Policy.CHAIN, Policy.ROUNDS)
+        ]
+        joules = f"{statistics.fmean(one.correlation(None) for one in counted):.2f}" if counted else ""
+        yield f"| {group} | {len(of_group)} | " + " | ".join(f"{mean:.2f}" for mean in means) + f" | {joules} |"
+
+
+def leaders(found: Sequence[Finals]) -> Iterator[str]:
+    """What fewer leaders cost, where power decides."""
+    several = [one for one in found if one.group == CLASSES[0] and len(one.own) > 1]
+    yield f"Where power decides ({len(several)} finals with several of ours), the winner among fewer of our leaders:"
+    yield ""
+    yield "| fastest by bursts | with other structures | slower, mean | at most |"
+    yield "| ---: | ---: | ---: | ---: |"
+    for fastest, most in LEADERS:
+        losses = [one.loss(fastest, most) for one in several]
+        yield f"| {fastest} | {most} | {statistics.fmean(losses):.3%} | {max(losses):.2%} |"
+
+
+def blocks(found: Sequence[Finals]) -> Iterator[str]:
+    """Scatter of blocks by class, and by place in the first pass where power decides."""
+    yield "| blocks of one rival | rivals | standard deviation |"
+    yield "| --- | ---: | ---: |"
+    for group in CLASSES:
+        taken = [one.samples_us for each in found if each.group == group for one in each.sustained]
+        variances = [statistics.variance(map(math.log, each)) for each in taken if len(each) > 1]
+        if variances:
+            yield f"| {group} | {len(variances)} | {math.sqrt(statistics.fmean(variances)):.2%} |"
+    by_place: dict[int, list[float]] = {}
+    for one in (one for one in found if one.group == CLASSES[0]):
+        for place, ratio in one.places():
+            by_place.setdefault(place, []).append(ratio)
+    medians = ", ".join(f"{statistics.median(ratios) - 1:+.2%}" for _, ratios in sorted(by_place.items()))
+    yield f"\nFirst block against second, by place in the first pass, where power decides (medians): {medians}."
+
+
+def energy(found: Sequence[Finals]) -> Iterator[str]:
+    """Watts, and picojoules a flop of the fastest of ours and of the library's, of long 16-bit products."""
+    rivals: list[Measurement] = []
+    ours, theirs = list[float](), list[float]()
+    for one in found:
+        if one.group == CLASSES[0] and one.problem.dtype in ("bf16", "fp16"):
+            counted = [each for each in one.sustained if each.product_joules]
+            rivals += counted
+            for made, own in ((ours, True), (theirs, False)):
+                of_arm = [each for each in counted if family_named(each.config.family).own is own]
+                if of_arm:
+                    fastest = min(of_arm, key=lambda each: each.median_us)
+                    made.append((fastest.product_joules or math.nan) / one.problem.flops * 1e12)
+    watts = sorted((one.product_joules or math.nan) / one.median_us * 1e6 for one in rivals)
+    low, high = watts[len(watts) // 20], watts[-len(watts) // 20]
+    yield (
+        f"Long 16-bit products, {len(rivals)} rivals: {statistics.median(watts):.0f} W (median), nine of ten between "
+        f"{low:.0f} and {high:.0f}. The fastest of ours takes {statistics.median(ours):.3f} pJ a flop (median of "
+        f"{len(ours)}), the library's fastest {statistics.median(theirs):.3f}."
+    )
+
+
+def main() -> None:
+    """Prints the tables."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("backups", type=Path, nargs="+", help="files of `gemmtune backup`")
+    add_out(options)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = [one for path in given.backups for one in finals_of(path, Path(folder))]
+    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, energy)]
+    print(*paragraphs, sep="\n\n")
+    publish("finals", given.out, *paragraphs, read=given.backups)
+
+
+if __name__ == "__main__":
+    main()
