@@ -23,7 +23,8 @@ NEAR: Final = 0.04
 #: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second.
 #: Where power may limit the clock, those are the fastest under `burst` and then the best of each other structure: there
 #: the order under `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in
-#: their raster. Three more structures would have taken 0.02 % off the winners' times in those 41 finals.
+#: their raster. Three more structures would have taken 0.016 % off the winners' times in those 41 finals
+#: (benchmarks/results/finals_h100.md).
 LEADERS: Final = 6
 FASTEST, STRUCTURES = 3, 4
 
