@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,34 +107,56 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def rows(bench: Bench, builder: Builder, problems: Sequence[str]) -> Iterator[str]:
-    """A line per problem, then the medians."""
-    made = []
-    for text in problems:
-        made.append(row(bench, builder, problem_of(text)))
-        yield made[-1]
-    columns = [[float(line.split(" | ")[place]) for line in made] for place in (2, 3)]
-    yield f"\nMedian rank correlation: {statistics.median(columns[0]):.2f} with screening, " \
-          f"{statistics.median(columns[1]):.2f} with rounds."  # fmt: skip
+def rows(problems: Sequence[str], device: int) -> Iterator[str]:
+    """A line per problem, measured in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench, builder = Bench(device, Path(folder)), Builder(Path(folder))
+        builder.arch = bench.facts.arch
+        for text in problems:
+            yield row(bench, builder, problem_of(text))
+        builder.close()
+
+
+def shared(problems: Sequence[str], devices: Sequence[int]) -> list[str]:
+    """A line per problem, in their order; each device has a process, which measures its share of them."""
+    command = (sys.executable, "-m", "benchmarks.sustained_order")
+    shares = [problems[place :: len(devices)] for place in range(len(devices))]
+    processes = [
+        subprocess.Popen([*command, *share, "--devices", str(device)], stdout=subprocess.PIPE, text=True)
+        for share, device in zip(shares, devices, strict=True)
+        if share
+    ]
+    printed = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit("a process failed: see what it wrote above")
+    of_share = [iter(text.partition(f"{HEADER}\n")[2].splitlines()) for text in printed]
+    return [next(of_share[place % len(devices)]) for place in range(len(problems))]
+
+
+def summary(lines: Sequence[str]) -> str:
+    """Medians of the rank correlations."""
+    columns = [[float(line.split(" | ")[place]) for line in lines] for place in (2, 3)]
+    return (
+        f"Median rank correlation: {statistics.median(columns[0]):.2f} with screening, "
+        f"{statistics.median(columns[1]):.2f} with rounds."
+    )
 
 
 def main() -> None:
     """Prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=PROBLEMS, metavar="DTYPE:MxNxK")
-    options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
     add_out(options)
     given = options.parse_args()
-    lines = [HEADER]
+    lines = []
     print(HEADER, flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        bench, builder = Bench(given.device, Path(folder)), Builder(Path(folder))
-        builder.arch = bench.facts.arch
-        for line in rows(bench, builder, given.problems):
-            lines.append(line)
-            print(line, flush=True)
-        builder.close()
-    publish("sustained_order", given.out, "\n".join(lines))
+    several = len(given.devices) > 1
+    for line in shared(given.problems, given.devices) if several else rows(given.problems, given.devices[0]):
+        lines.append(line)
+        print(line, flush=True)
+    print(f"\n{summary(lines)}")
+    publish("sustained_order", given.out, "\n".join([HEADER, *lines]), summary(lines))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""Problems shared among devices come back in their order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.sustained_order import HEADER, shared, summary
+
+
+def line(problem: str, correlation: float) -> str:
+    return f"| {problem} | 60 | {correlation:.2f} | 0.10 | 8 | 0.1% | 2.0% |"
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in the place of the benchmark's own process: prints a line for each problem, as that does."""
+    program = tmp_path / "child.py"
+    program.write_text(
+        f"import sys\nprint({HEADER!r})\n"
+        "for word in sys.argv[3:sys.argv.index('--devices')]:\n"
+        "    if word == 'broken': raise SystemExit(1)\n"
+        f"    print({line('{}', 0.5)!r}.format(word))\n"
+        "print()\nprint('Median rank correlation: none')\n"
+    )
+    start = subprocess.Popen
+
+    def started(command: list[str], **settings: object) -> subprocess.Popen[str]:
+        return start([sys.executable, str(program), *command[1:]], **settings)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    return program
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_lines_come_in_the_order_of_the_problems(child: Path, count: int) -> None:
+    problems = ["a", "b", "c", "d", "e"][:count]
+    assert shared(problems, [0, 1]) == [line(problem, 0.5) for problem in problems]
+
+
+def test_a_process_that_fails_ends_the_table(child: Path) -> None:
+    with pytest.raises(SystemExit, match="a process failed"):
+        shared(["a", "broken"], [0, 1])
+
+
+def test_the_summary_is_the_median() -> None:
+    said = summary([line(name, value) for name, value in (("a", 0.5), ("b", 0.9), ("c", 0.6))])
+    assert said == "Median rank correlation: 0.60 with screening, 0.10 with rounds."
