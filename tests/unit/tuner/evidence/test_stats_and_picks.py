@@ -79,6 +79,13 @@ def test_the_interval_of_two_blocks_is_as_wide_as_their_known_scatter() -> None:
     assert median_interval_us(measured([8.0, 8.2], policy=Policy.SUSTAINED)) == (8.0, 8.2)
 
 
+@pytest.mark.parametrize("ahead", [64, 256])
+def test_under_sustained_the_shortest_time_wins_however_near_the_next_one_is(ahead: int) -> None:
+    fast = measured([800.0, 800.4], policy=Policy.SUSTAINED, tile_n=ahead)
+    near = measured([801.0], policy=Policy.SUSTAINED, tile_n=320 - ahead)
+    assert pick([near, fast], PROBLEM, DEVICE) is fast
+
+
 def test_intervals_repeat_exactly() -> None:
     one, other = np.random.default_rng(3).normal(100, 1, (2, 30)).tolist()
     assert ratio(one, other) == ratio(one, other)
