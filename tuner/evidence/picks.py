@@ -3,9 +3,9 @@
 The library's candidate wins unless one of ours is surely faster. What is served is slower than the library's first
 choice under no policy that was measured.
 
-Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %. Under
-other policies rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: by how much slower
-they are in steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy
+Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %.
+Under other policies a fixed rule orders rivals within the tie band of the fastest, never noise: by how much slower they
+are in steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy
 that repeats best, in the same steps, then by the analytic estimate, which is free of noise, then by the family's
 enumeration order.
 """

@@ -20,7 +20,7 @@ from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
-from tuner.evidence.stats import median_interval_us
+from tuner.evidence.stats import median_interval_us, scatter_of
 from tuner.evidence.store import Store
 
 
@@ -266,5 +266,7 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     if tied == 1:
         return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
+    if scatter_of(winner.measurement.policy):
+        rule = "their times, leaving out ours that are slower than the library's first choice under some policy"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
     return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}"
