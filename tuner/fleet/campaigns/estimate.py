@@ -14,19 +14,19 @@ from sqlalchemy.orm import Session
 from space.devices import DeviceProfile, find_profile, reference_profile
 from space.enumerate import enumerate_space
 from space.problem import Problem
+from space.rank import may_reach_power_limit
 from space.registry import families_for
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import queue_for
 from tuner.fleet.campaigns.records import CampaignRequest
 
-#: Before anything was measured: a problem of 320 candidates takes an H200 6 to 26 s
-#: (benchmarks/results/speed_h200.md).
-ASSUMED_CANDIDATE_SECONDS: Final = 0.06
-#: Preparation and finals.
-ASSUMED_PROBLEM_SECONDS: Final = 3.0
-#: The fastest and the slowest of those problems, over what is assumed for 320 candidates.
-_ASSUMED_RANGE: Final = (6 / 22.2, 26 / 22.2)
+#: Before anything was measured: seconds of a candidate's screening, and of a problem's preparation and finals, where
+#: power may limit the clock and elsewhere. On H100s 70 and 24 problems of 48 candidates took 27 and 8 s (means), and
+#: eight of ten of them a quarter less to a quarter more (`tune_seconds` in benchmarks/results/parts/).
+ASSUMED_CANDIDATE_SECONDS: Final = 0.04
+ASSUMED_LIMITED_SECONDS, ASSUMED_PROBLEM_SECONDS = 25.0, 6.0
+_ASSUMED_RANGE: Final = (0.75, 1.25)
 #: Rounds between these shares of the recent ones give the range of a measured rate.
 _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 #: Newest rounds that give a rate, and the fewest that suffice.
@@ -85,10 +85,10 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     if measured and a_candidate:
         low = statistics.fmean(rate.low for rate in measured) / a_candidate
         high = statistics.fmean(rate.high for rate in measured) / a_candidate
-    a_problem = ASSUMED_PROBLEM_SECONDS if not measured else 0.0
     each = len(request.problems) * len(request.devices)
     looked_at = _sample(request.problems)
     device = find_profile(request.devices[0][0]) or reference_profile(queues[0].split("/")[-2])
+    a_problem = 0.0 if measured else statistics.fmean(_assumed_seconds(problem, device) for problem in looked_at)
     sizes = {problem: _candidates(problem, device) for problem in looked_at}
     known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
     most = round(each * sum(known) / len(known))
@@ -127,6 +127,10 @@ def _rate(session: Session, queue: str) -> _Rate | None:
     usual = sum(busy) / sum(measured)
     low, high = (float(share) for share in np.quantile(each, (_LEAST_SHARE, _MOST_SHARE)))
     return _Rate(usual, min(low, usual), max(high, usual))
+
+
+def _assumed_seconds(problem: Problem, device: DeviceProfile) -> float:
+    return ASSUMED_LIMITED_SECONDS if may_reach_power_limit(problem, device) else ASSUMED_PROBLEM_SECONDS
 
 
 def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
