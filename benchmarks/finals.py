@@ -5,7 +5,7 @@ python -m benchmarks.finals benchmarks/stores/h100_*.jsonl.gz --out benchmarks/r
 Reads backups of stores. Of each problem's best that is served it takes the finals:
 
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
-* What would have won under `sustained` with fewer of our leaders, the first by bursts and the best of other structures.
+* What would have won with fewer of our leaders, the first by bursts and the best of other structures.
 * How far the blocks of one rival scatter, and whether the place in the first pass matters.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
 """
@@ -71,8 +71,10 @@ class Finals:
 
     def loss(self, fastest: int, most: int) -> float:
         """How much longer the winner among fewer leaders of ours takes than the winner among all of them."""
+        decides = self.by_policy[Policy.SUSTAINED if self.group == CLASSES[0] else Policy.CHAIN]
         chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
-        return min(one.median_us for one in chosen) / min(one.median_us for one in self.own) - 1
+        few, all_of_them = (min(decides[one.config.key].median_us for one in some) for some in (chosen, self.own))
+        return few / all_of_them - 1
 
     def places(self) -> Iterator[tuple[int, float]]:
         """Of each rival with two blocks or more: its place in the first pass, and its first block over its second."""
@@ -117,15 +119,18 @@ def orders(found: Sequence[Finals]) -> Iterator[str]:
 
 
 def leaders(found: Sequence[Finals]) -> Iterator[str]:
-    """What fewer leaders cost, where power decides."""
-    several = [one for one in found if one.group == CLASSES[0] and len(one.own) > 1]
-    yield f"Where power decides ({len(several)} finals with several of ours), the winner among fewer of our leaders:"
+    """What fewer leaders cost under the policy that decides: `sustained` in the first class, `chain` in the others."""
+    several = [one for one in found if len(one.own) > 1]
+    parts = [[one for one in several if (one.group == CLASSES[0]) == power] for power in (True, False)]
+    power, others = map(len, parts)
+    yield f"The winner among fewer of our leaders, in {power} finals where power decides and {others} others:"
     yield ""
-    yield "| fastest by bursts | with other structures | slower, mean | at most |"
-    yield "| ---: | ---: | ---: | ---: |"
+    yield "| fastest by bursts | with other structures | slower, mean | at most | others: slower, mean | at most |"
+    yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
     for fastest, most in LEADERS:
-        losses = [one.loss(fastest, most) for one in several]
-        yield f"| {fastest} | {most} | {statistics.fmean(losses):.3%} | {max(losses):.2%} |"
+        losses = [[one.loss(fastest, most) for one in part] for part in parts]
+        cells = [f"{statistics.fmean(each):.3%} | {max(each):.2%}" if each else " | " for each in losses]
+        yield f"| {fastest} | {most} | {' | '.join(cells)} |"
 
 
 def blocks(found: Sequence[Finals]) -> Iterator[str]:

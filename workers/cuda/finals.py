@@ -20,12 +20,11 @@ FIRST_BURSTS, BURSTS = 3, 6
 #: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else. In
 #: 41 finals on H100s the one of ours that was fastest under `sustained` was at most 3 % behind.
 NEAR: Final = 0.04
-#: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second.
-#: Where power may limit the clock, those are the fastest under `burst` and then the best of each other structure: there
-#: the order under `sustained` is another one by up to 3 %, while the next by bursts mostly differ from the fastest in
-#: their raster. Three more structures would have taken 0.016 % off the winners' times in those 41 finals
+#: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
+#: ours that are fastest under `burst`, and then the best of each other structure. Power changes the order by up to 3 %,
+#: while the next by bursts mostly differ from the fastest in their raster. With three more structures the winners of
+#: those 41 finals would take 0.016 % less; of 25 others, where `chain` decides, nothing
 #: (benchmarks/results/finals_h100.md).
-LEADERS: Final = 6
 FASTEST, STRUCTURES = 3, 4
 
 
@@ -95,10 +94,8 @@ class Finals:
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if _is_library(rival)]
-        chosen = near[:LEADERS]
-        if self._bench.may_reach_power_limit:
-            own = [rival for rival in near if not _is_library(rival)]
-            chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
+        own = [rival for rival in near if rival not in library]
+        chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
         theirs = [rival for rival in ahead if rival in library]
         chosen += library[:1] + theirs[:1] + [rival for rival in theirs[1:2] if rival in near]
         return [rival for rival in rivals if rival in chosen]
