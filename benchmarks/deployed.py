@@ -47,11 +47,12 @@ from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, tune
 
+#: Words of `space.kinds.gemm.DTYPES` that torch multiplies, and torch's dtypes of operands and results.
+MULTIPLIED: Final = ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
 DTYPES: Final = {
-    "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp8_e4m3": torch.float8_e4m3fn,
-    "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8,
+    "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "f32": torch.float32,
+    "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8, "s32": torch.int32,
 }  # fmt: skip
-OUTPUTS: Final = {torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32}
 ROWS: Final = 256
 
 
@@ -67,16 +68,16 @@ class Planted:
         return Found(self.config, "planted", "measured", self.cublaslt)
 
 
-def theirs(dtype: torch.dtype) -> Callable[[Any], None]:
+def theirs(problem: Gemm) -> Callable[[Any], None]:
     """torch's own product into the fourth tensor of a set."""
-    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+    if problem.dtype_a.startswith("fp8"):
         one = torch.ones((), device="cuda")
 
         def scaled(each: Any) -> None:  # noqa: ANN401
             torch._scaled_mm(each[0], each[1], one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=each[3])
 
         return scaled
-    if dtype is torch.int8:
+    if problem.dtype_a == "int8":
         return lambda each: torch._int_mm(each[0], each[1], out=each[3])
     return lambda each: torch.matmul(each[0], each[1], out=each[3])
 
@@ -86,21 +87,22 @@ def ours(each: Any) -> None:  # noqa: ANN401
     gemm(each[0], each[1], out=each[2])
 
 
-def sets_of(problem: Gemm, dtype: torch.dtype) -> list[tuple[torch.Tensor, ...]]:
+def sets_of(problem: Gemm) -> list[tuple[torch.Tensor, ...]]:
     """Random operands, two outputs each: as many sets as exceed L2."""
     m, n, k = problem.m, problem.n, problem.k
     size_bytes = 2 * (m * k + n * k + m * n)
 
-    def made(rows: int, columns: int) -> torch.Tensor:
+    def made(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
         kind = torch.bfloat16 if rows * columns > 2e8 else torch.float32
         x = torch.randn(rows, columns, device="cuda", dtype=kind)
         return (x * 40).clamp(-127, 127).to(dtype) if dtype is torch.int8 else x.to(dtype)
 
+    of_a, of_b, of_c = (DTYPES[word] for word in (problem.dtype_a, problem.dtype_b, problem.dtype_c))
     sets = []
     for _ in range(max(1, min(MOST_SETS, COLD_BYTES // size_bytes + 1))):
-        a = made(k, m).t() if problem.layout[0] == "t" else made(m, k)
-        b = made(n, k).t() if problem.layout[1] == "t" else made(k, n)
-        outputs = (torch.empty(m, n, device="cuda", dtype=OUTPUTS.get(dtype, dtype)) for _ in range(2))
+        a = made(k, m, of_a).t() if problem.layout[0] == "t" else made(m, k, of_a)
+        b = made(n, k, of_b).t() if problem.layout[1] == "t" else made(k, n, of_b)
+        outputs = (torch.empty(m, n, device="cuda", dtype=of_c) for _ in range(2))
         sets.append((a, b, *outputs))
     return sets
 
@@ -143,11 +145,10 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     best = store.best(problem, device)
     if best is None:
         return "was not tuned"
-    dtype, profile = DTYPES[problem.dtype], find_profile(device)
-    sets = sets_of(problem, dtype)
+    profile, sets = find_profile(device), sets_of(problem)
     expected_us = 2.0 + (roofline_us(problem, profile) if profile else 0.0)
     configs = {"served": best.config, **candidates(store, problem, best)}
-    arms = {"torch": Arm(theirs(dtype))}
+    arms = {"torch": Arm(theirs(problem))}
     for arm, config in configs.items():
         if config not in list(configs.values())[: list(configs).index(arm)]:
             planted = Planted(config, best.winner.provenance.cublaslt)
@@ -226,7 +227,7 @@ def main() -> int:
         part.begin(command_of("deployed"), facts_of(facts_table("deployed", read)))
     if given.backup and not Path(given.db).exists():
         restore_backup(given.backup, database_url(given.db))
-    wanted = [one for one in problems if one[2].dtype in DTYPES and one[0] not in done]
+    wanted = [one for one in problems if one[2].dtype in MULTIPLIED and one[0] not in done]
     for name, found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
         if isinstance(found, str):
             part.refused[name] = found

@@ -54,7 +54,8 @@ class Round(Protocol):
         A finalist that uses programmatic dependent launch is measured under `chain_pdl` alone.
 
         Args:
-            turns: fewest turns of `rounds` and `chain`; more are taken where the leaders are too close to tell apart.
+            turns: fewest turns of `chain` where it decides what is served; more are taken where the leaders are too
+                close to tell apart. `rounds`, and `chain` elsewhere, take a third.
 
         Returns:
             One `final` measurement per rival and policy, by policy. Under `burst` all rivals are measured; under the

@@ -95,7 +95,7 @@ def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          for number, one in rivals]})  # fmt: skip
         return
-    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; a fixed rule breaks ties")
+    console.print(f"finals under {rivals[0][1].policy.value}, fastest first")
     for _, one in rivals:
         low, high = median_interval_us(one)
         count = f"{len(one.samples_us)} samples"

@@ -37,7 +37,7 @@ def record(
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
-    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns for the finalists.")] = 30,
+    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides.")] = 30,
     share: Annotated[Path | None, typer.Option(help="Zip file of all recordings in OUT, to send in.")] = None,
     db: Db = None,
     as_json: Json = False,

@@ -43,7 +43,7 @@ def tune(
     gain: Annotated[
         float | None, typer.Option(help="Stop screening once the expected gain falls below this, as in 0.01 for 1 %.")
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns for the finalists.")] = 30,
+    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     sampler: Annotated[str | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
@@ -101,7 +101,7 @@ def _line(problem: Problem, progress: Progress) -> str:
         best_us = progress.best.median_us
         parts.append(f"best in screening {best_us:.1f} µs, {problem.tflops(best_us):.0f} TFLOP/s")
     if progress.phase == "finals":
-        parts.append("finals: in turn with cuBLASLt")
+        parts.append("finals: against cuBLASLt")
     elif progress.seconds_left is not None:
         parts.append(f"{progress.seconds_left:.0f} s left")
     return " · ".join(parts)

@@ -1,7 +1,7 @@
 """Picks: which of several correct measurements wins under each policy, deterministically.
 
-The library's candidate wins unless one of ours is surely faster. What is served is slower than the library's first
-choice under no policy that was measured.
+The library's candidate wins unless one of ours is surely faster. What is served is surely slower than the library's
+first choice by at most 1 %, under any policy that shows what a user gets.
 
 Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %.
 Under other policies a fixed rule orders rivals within the tie band of the fastest, never noise: by how much slower they
@@ -32,7 +32,7 @@ from workers.measurement import Measurement, Outcome, Policy
 TIE_BAND: Final = 0.02
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
-#: A winner is surely slower than the library's first choice by at most this share of its time, under any policy.
+#: A winner is surely slower than the library's first choice by at most this share of its time, under `_DEPLOYED`.
 SLOWER: Final = 0.01
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"

@@ -91,7 +91,7 @@ class Ratio:
 
     Attributes:
         value: ratio of medians.
-        low, high: 95 % bootstrap interval.
+        low, high: 95 % interval by bootstrap, at least as wide as what is known of the samples' scatter makes it.
         paired: from turns of one run; an unpaired ratio carries the drift between runs too.
     """
 

@@ -40,11 +40,11 @@ def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio
     drift cancels.
 
     Args:
-        scatter: relative standard deviation of one sample, known from other runs. Two or three samples can't show it,
-            so the interval is at least as wide as it makes theirs.
+        scatter: relative standard deviation of one sample, known from other runs. Few samples can't show it, so the
+            interval is at least as wide as it makes theirs, and a single one counts.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
-    paired = len(baseline) == len(ours) and len(ours) > 1
+    paired = len(baseline) == len(ours) and (len(ours) > 1 or scatter > 0)
     rng = np.random.default_rng(_SEED)
     ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
     base_rows = ours_rows if paired else rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))

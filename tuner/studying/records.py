@@ -34,7 +34,7 @@ class Budget:
     Attributes:
         candidates: how many are measured.
         seconds: wall time of this run, set-up excluded; None for no limit.
-        turns: fewest turns that the finalists take.
+        turns: fewest turns that the finalists take under `chain`, where it decides what is served.
         target: stop screening once the best reaches this share of the roofline bound; None for no target.
         gain: stop screening once the expected gain of measuring on falls below this share of the best time; None for no
             limit.

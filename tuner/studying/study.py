@@ -62,7 +62,7 @@ class Report:
 
     Attributes:
         best: the winner that is served, with its evidence.
-        chance: probability that the winner is within the tie band of the fastest finalist, by paired bootstrap.
+        chance: probability that the winner is within the tie band of the fastest finalist, by bootstrap.
         finals: all correct final measurements under every policy, including the library's.
         candidates: number of candidates that the device could measure; `best.tried` of them were tried.
         screened_us: the winner's time in screening; None where it was not screened, as cuBLASLt's candidates.

@@ -61,7 +61,7 @@ class Finals:
         """Times the rivals; returns one measurement for each rival and policy, by policy, in the order of addition.
 
         Args:
-            turns: fewest turns under `rounds` and `chain`.
+            turns: fewest turns under `chain` where it decides; `rounds`, and `chain` elsewhere, take a third.
         """
         bench, measured = self._bench, list[Measurement]()
         plain = [rival for rival in self._rivals if not starts_early(rival.ready.config)]

@@ -49,7 +49,7 @@ SWAP_COVERS, SWAP_WAVES = 0.95, 0.97
 #: Up to these many rows of C, weights are read once and memory sets the pace.
 STREAMED_ROWS: Final = 64
 #: Bytes that all rings together should have in flight: 4.4 TB/s for about 2.5 µs. With more, early requests wait behind
-#: later ones (docs/kernels.md).
+#: later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 11_000_000
 
 

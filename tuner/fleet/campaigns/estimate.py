@@ -46,7 +46,8 @@ class Estimate:
         looked_at: number of problems whose candidates were counted, spread over the list.
         untunable: those of them without any legal config, with the rules.
         gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are what it
-            would be if every round were as fast, or as slow, as a tenth of the recent ones.
+            would be if every round were as fast, or as slow, as a tenth of the recent ones, or of those behind what is
+            assumed.
         seconds: wall-clock time with the workers that are live now; None without any.
         seconds_a_candidate, seconds_a_problem: rates used.
         rate_source: `measured` by recent rounds on these devices, or `assumed`.

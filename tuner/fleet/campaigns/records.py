@@ -58,7 +58,8 @@ class CampaignBudget:
 
     Attributes:
         candidates: most candidates screened per problem, including those of earlier studies.
-        rounds: fewest turns that each problem's finalists take; stores and JSON have this name.
+        rounds: fewest turns that each problem's finalists take under `chain`, where it decides; stores and JSON have
+            this name.
         target: screening of a problem stops at this share of its roofline bound; None for no target.
         gpu_seconds: total of all workers; when spent, started problems get their finals and the others are
             skipped. None for no limit.

@@ -62,6 +62,9 @@ def test_an_interval_from_few_samples_is_as_wide_as_their_known_scatter() -> Non
     assert not surely_slower([10.05, 10.05], [10.0, 10.0], scatter=0.003)
     assert surely_slower([10.07, 10.07], [10.0, 10.0], scatter=0.003)
     assert not surely_slower([10.05, 10.05, 10.05], [10.0], scatter=0.003)
+    single = ratio([10.0], [8.0], scatter=0.003)
+    assert (single.paired, single.low) == (True, pytest.approx(1.25 * (1 - 0.00832), abs=1e-5))
+    assert not ratio([10.0], [8.0]).paired
 
 
 @pytest.mark.parametrize(("ours_us", "family"), [(797.0, "cublaslt"), (793.0, "sm90_wgmma")])
