@@ -107,10 +107,10 @@ def sets_of(problem: Gemm) -> list[tuple[torch.Tensor, ...]]:
     return sets
 
 
-def candidates(store: Store, problem: Gemm, best: Best) -> dict[str, Config]:
+def candidates(store: Store, best: Best) -> dict[str, Config]:
     """The fastest of our families and of the library, in the finals that the best comes from."""
     finals = [
-        stored.measurement for stored in store.measurements_of(best.winner.study_id, "final")
+        stored.measurement for stored in store.final_series(best.winner.study_id)
         if stored.measurement.outcome is Outcome.CORRECT and stored.measurement.policy is best.policy
     ]  # fmt: skip
     found = {}
@@ -147,7 +147,7 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
         return "was not tuned"
     profile, sets = find_profile(device), sets_of(problem)
     expected_us = 2.0 + (roofline_us(problem, profile) if profile else 0.0)
-    configs = {"served": best.config, **candidates(store, problem, best)}
+    configs = {"served": best.config, **candidates(store, best)}
     arms = {"torch": Arm(theirs(problem))}
     for arm, config in configs.items():
         if config not in list(configs.values())[: list(configs).index(arm)]:
@@ -218,6 +218,10 @@ def main() -> int:
     listed = [name for name, _, _ in problems]
     if given.merge:
         return merged(given.merge, listed, given.out)
+    if not given.db:
+        options.error("--db: name the store with the bests, or one that --tune fills")
+    if given.json and given.out:
+        options.error("--json keeps a part: commit the file, and give --out to --merge")
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()

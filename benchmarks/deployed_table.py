@@ -74,6 +74,8 @@ def summary(rows: Sequence[Row]) -> str:
     for name, found in groups(rows).items():
         for arm in ARMS:
             with_arm = [one for one in found if arm in one.us]
+            if not with_arm:
+                continue
             ratios = [[one.ratio(arm, regime) or 1.0 for one in with_arm] for regime in REGIMES]
             deployed = [
                 value for regime, values in zip(REGIMES, ratios, strict=True) if regime != "turns" for value in values
@@ -81,7 +83,7 @@ def summary(rows: Sequence[Row]) -> str:
             savings = [saving for one in with_arm if (saving := one.saving(arm)) is not None]
             cells = [f"{mean(values):.3f}" for values in ratios]
             lines.append(f"| {name} | {len(with_arm)} | {arm} | " + " | ".join(cells)
-                         + f" | {min(deployed, default=1.0):.3f} | {mean(savings):.3f} |")  # fmt: skip
+                         + f" | {min(deployed):.3f} | {mean(savings):.3f} |")  # fmt: skip
     against = [
         one.us["library"]["alone"] / one.us["own"]["alone"] for one in rows
         if one.group != "odd" and "own" in one.us and "library" in one.us
@@ -147,6 +149,10 @@ class Part:
         Raises:
             Unpublishable: they could not stand in one table with the rows of the runs before.
         """
+        if not self.rows and shared_facts([*self.commands.values(), facts]) is None:
+            # Of another program; it measured nothing.
+            self.commands.clear()
+            self.refused.clear()
         earlier = list(self.commands.values())
         if self.rows and shared_facts([*earlier, facts]) is None:
             odd = [name for name in facts if name not in FREE and any(one.get(name) != facts[name] for one in earlier)]

@@ -163,6 +163,8 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
                 if of_arm:
                     fastest = min(of_arm, key=lambda each: each.median_us)
                     made.append((fastest.product_joules or math.nan) / one.problem.flops * 1e12)
+    if not rivals:
+        return
     watts = sorted((one.product_joules or math.nan) / one.median_us * 1e6 for one in rivals)
     low, high = watts[len(watts) // 20], watts[-len(watts) // 20]
     yield (

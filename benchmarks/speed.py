@@ -24,16 +24,15 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.facts import recordings
-from benchmarks.published import ROOT, add_out, as_table, facts_of, publish, shared_facts, tracked
+from benchmarks.published import ROOT, add_out, as_table, facts_of, joined_facts, publish, shared_facts, tracked
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from space.registry import families_for
 from tuner.cli.record import part_of
 from tuner.errors import TunerError
-from tuner.evidence.picks import LIBRARY, pick
+from tuner.evidence.picks import LIBRARY, pick, versus
 from tuner.evidence.records import Ratio
-from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
@@ -199,7 +198,8 @@ class Ratios:
 def merged(parts: Sequence[Path], out: Path | None) -> None:
     """One table of the parts' lines, with the summary of all, under the facts that the parts share."""
     texts = [part.read_text() for part in parts]
-    facts = shared_facts([facts_of(text) for text in texts])
+    runs = [facts_of(text) for text in texts]
+    facts = joined_facts("speed", runs, parts) if out else shared_facts(runs)
     abouts = {text.split("\n\n")[1] for text in texts}
     if facts is None or len(abouts) != 1:
         raise SystemExit(f"{', '.join(map(str, parts))} were not printed from one commit, list and device")
@@ -240,7 +240,7 @@ def _matches(one: Mapping[str, str | int], only: str) -> bool:
 
 
 def _against(library: Sequence[Measurement], ours: Measurement) -> Ratio | None:
-    return ratio(library[0].samples_us, ours.samples_us) if library else None
+    return versus(library[0], ours) if library else None
 
 
 def _interval(interval: Ratio | None) -> str:

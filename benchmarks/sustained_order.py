@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_all
+from space.families.common import starts_early
 from space.kinds.gemm import Gemm
 from space.registry import families_for
 from space.structures import best_of_structures
@@ -78,7 +79,10 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     rivals = []
     for trial, digest in chosen:
         ready = bench.ready(trial.config, digest)
-        rivals.append(Rival(ready, bench.verify(ready)))
+        verdict = bench.verify(ready)
+        if verdict.reason:
+            raise SystemExit(f"{trial.config.key} is wrong when verified again: {verdict.reason}")
+        rivals.append(Rival(ready, verdict))
     take_sustained(bench, rivals, LONG.in_one_pass(), lambda rival: True)
     take_rounds(bench, rivals, TURNS)
     sustained, rounds = (
@@ -87,7 +91,7 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     for rival in rivals:
         rival.ready.discard()
     search = Search(problem, bench.facts.name, [trial.config for trial, _ in chosen], Budget(), [t for t, _ in found])
-    finalists = {config for config in search.finalists() if not config["pdl"]}
+    finalists = {config for config in search.finalists() if not starts_early(config)}
     times = {trial.config: time for (trial, _), time in zip(chosen, sustained, strict=True)}
     by_rounds = sorted(range(len(chosen)), key=rounds.__getitem__)[: len(finalists)]
     best = min(sustained)

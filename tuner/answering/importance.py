@@ -291,5 +291,6 @@ def _runners_up(times: dict[Config, float], winner: Config, time_us: float) -> l
     fastest: dict[tuple[KnobValue, ...], Config] = {}
     for config in sorted(times, key=lambda each: (times[each], each.key)):
         fastest.setdefault(family_named(config.family).structure_of(config), config)
-    behind = [config for config in fastest.values() if config != winner][:RUNNERS_UP]
+    fastest.pop(family_named(winner.family).structure_of(winner), None)
+    behind = list(fastest.values())[:RUNNERS_UP]
     return [RunnerUp(config, times[config], times[config] / time_us) for config in behind]

@@ -110,7 +110,8 @@ class Field:
         library = [rival for rival in rivals if _is_library(rival)]
         if not library:
             return self._first(own)
-        theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)])
+        # Where every one loses somewhere, the first choice of those that are left is served.
+        theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)] or library[:1])
         safe = [rival for rival in own if not self._loses_somewhere(rival)]
         ours = self._first(safe) if safe else None
         if ours is None or not surely_slower(*paired(theirs, ours), scatter_of(policy)):
@@ -171,9 +172,9 @@ def standings(correct: Sequence[Measurement]) -> list[Standing]:
     """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
     typical = [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in correct])]
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
+    surely = [surely_slower(*paired(rival, correct[first]), scatter_of(rival.policy)) for rival in correct]
     return [
-        Standing(rival, typical[place] / typical[first] - 1, surely_slower(*paired(rival, correct[first])))
-        for place, rival in enumerate(correct)
+        Standing(rival, typical[place] / typical[first] - 1, surely[place]) for place, rival in enumerate(correct)
     ]
 
 

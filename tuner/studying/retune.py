@@ -139,4 +139,6 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
         return Retuned(stale, None, None, stands=False, why=str(error))
     finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is report.best.policy)
     old_now_us = next((one.median_us for one in finals if one.config == old.config), None)
-    return Retuned(stale, report.best, old_now_us, not report.remarks, "; ".join(report.remarks))
+    served = store.best(old.problem, old.device)
+    stands = served is not None and served.winner.id == report.best.winner.id
+    return Retuned(stale, report.best, old_now_us, stands, "; ".join(report.remarks))

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from space.devices import find_profile
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
+from tuner.evidence.stats import NORMAL
 from tuner.evidence.store import Store
 from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, read, replaced, taken
 from tuner.views.columnar import Configs, coded, coded_at, rows_of
@@ -33,7 +34,6 @@ _MOST_CHANGED: Final = 1_000
 MOST_SINCE: Final = 200
 #: Kernels are compared for so long at once: some forty.
 _AT_ONCE_SECONDS: Final = 0.02
-_NORMAL: Final = 1.96
 #: Fields of problems that have columns of their own.
 _SHOWN: Final = frozenset({"m", "n", "k", "dtype", "layout", "kind"})
 #: Columns that are shown as they are.
@@ -301,7 +301,7 @@ def _gain(bests: Columns, name: str, rows: _Rows) -> dict[str, Any] | None:
         return None
     logs = np.log(values)
     mean = float(logs.mean())
-    reach = _NORMAL * float(logs.std(ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    reach = NORMAL * float(logs.std(ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     return {
         "problems": len(values), "geometric_mean": math.exp(mean), "low": math.exp(mean - reach),
         "high": math.exp(mean + reach), "faster": int((low > 1).sum()), "tied": int(((low <= 1) & (high >= 1)).sum()),

@@ -263,6 +263,8 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
     if not family_named(winner.measurement.config.family).own:
         return "the library's: each of ours is not surely faster, or 1 % slower than its first choice elsewhere"
+    if stand.behind > TIE_BAND and stand.surely:
+        return f"{stand.behind:.1%} behind the fastest, which is slower than the library's first choice elsewhere"
     if tied == 1:
         return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"

@@ -67,7 +67,8 @@ class Finals:
         plain = [rival for rival in self._rivals if not starts_early(rival.ready.config)]
         if plain:
             take_bursts(bench, plain, FIRST_BURSTS, BURSTS, NEAR)
-            leaders = self._leaders(plain)
+        if right := [rival for rival in plain if not rival.wrong]:
+            leaders = self._leaders(right)
             first = next((rival for rival in leaders if _is_library(rival)), None)
             take_chained(bench, leaders, turns, Policy.CHAIN)
             take_rounds(bench, leaders, turns)

@@ -228,8 +228,11 @@ class CudaRound:
             Died: the process ended at a finalist that had not ended one before.
         """
         for config in finalists:
+            digest = self._digest_of(config)
+            if isinstance(digest, BuildFailure):
+                return self._outcome(config, Outcome.COMPILE, digest.reason, stage="final")
             try:
-                question = self._question("arm", config, self._digest_of(config))
+                question = self._question("arm", config, digest)
                 reason = self._gpu.ask(question, self._gpu.deadline_seconds)["reason"]
             except Died as error:
                 self._ended[config.key] += 1
@@ -265,11 +268,13 @@ class CudaRound:
         else:
             self.prepare()
 
-    def _digest_of(self, config: Config) -> str:
+    def _digest_of(self, config: Config) -> str | BuildFailure:
         if not family_named(config.family).own:
             return ""
         if config.key not in self._digests:
             _, build = next(iter(self._gpu.builder.builds(self._problem, [config])))
+            if isinstance(build, BuildFailure):
+                return build
             self._digests[config.key] = build.digest
         return self._digests[config.key]
 

@@ -14,7 +14,7 @@ import numpy as np
 from space.clock import clock_ghz
 from space.columns import Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.common import extent_m, extent_n, input_bytes, output_bytes
+from space.families.common import eighth_norm, extent_m, extent_n, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, needs_packing
@@ -59,7 +59,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     sm_us = full * wave_us + np.where(left > 0, last_us, 0.0) + START_CLOCKS / clocks_per_us
     sm_us = np.where(c["stream_k"] == 1, _streamed_us(c, device, clocks_per_us), sm_us)
     hbm_us = c.problem.min_bytes * _reread(c, slots) / device.hbm_tbs / 1e6 + START_CLOCKS / clocks_per_us
-    total: FloatColumn = _eighth_norm(sm_us, hbm_us) + _split_clocks(c) / clocks_per_us + device.launch_us
+    total: FloatColumn = eighth_norm(sm_us, hbm_us) + _split_clocks(c) / clocks_per_us + device.launch_us
     return total + _pack_us(c, device)
 
 
@@ -101,7 +101,7 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     # A producer asks for a stage as soon as it is free, and for the next tile during the epilogue.
     stage = np.where(
         produced,
-        _eighth_norm(busy, latency) + MBARRIER_CLOCKS / together,
+        eighth_norm(busy, latency) + MBARRIER_CLOCKS / together,
         np.hypot(busy, latency) + BARRIER_CLOCKS / together,
     )
     # Other blocks of the multiprocessor multiply while one starts or stores.
@@ -132,13 +132,6 @@ def _fifth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
     """(one^5 + other^5)^(1/5): products wait for fragments and copies that share the ports of shared memory."""
     column: FloatColumn = (one**5 + other**5) ** 0.2
     return column
-
-
-def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
-    """(one^8 + other^8)^(1/8): neither hides fully behind the other."""
-    for _ in range(3):
-        one, other = one * one, other * other
-    return np.sqrt(np.sqrt(np.sqrt(one + other)))
 
 
 def _split_clocks(c: Columns) -> FloatColumn:

@@ -15,7 +15,7 @@ from space.arch import LINE_BYTES, SECTOR_BYTES, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.common import extent_m, extent_n, input_bytes, output_bytes, pdl_saved_us
+from space.families.common import eighth_norm, extent_m, extent_n, input_bytes, output_bytes, pdl_saved_us
 from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
@@ -85,7 +85,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
     # Neither hides fully behind the other.
-    both = _eighth_norm(sm_us, hbm_us)
+    both = eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     held = tiles / (clusters * c.once(_resident))
     early = np.where(c["pdl"] == 1, pdl_saved_us(held, ordered), 0.0)
@@ -101,13 +101,6 @@ def _full_waves(c: Columns, tiles: IntColumn, slots: IntColumn, waves: IntColumn
     shared = sharing(tiles, slots, c["k_iterations"])
     of_last = shared.kept / c["k_iterations"]
     return np.where((c["stream_k"] == 1) & (shared.owners > 0), waves - 1 + of_last, waves)
-
-
-def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
-    """(one^8 + other^8)^(1/8), without the slow power of an array."""
-    for _ in range(3):
-        one, other = one * one, other * other
-    return np.sqrt(np.sqrt(np.sqrt(one + other)))
 
 
 def _blocks_together(c: Columns) -> IntColumn:

@@ -13,7 +13,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
-from tuner.answering.importance import LEAST, Why, why
+from tuner.answering.importance import LEAST, Why, _runners_up, why
 from tuner.errors import NothingMeasured
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
@@ -117,6 +117,12 @@ def test_runners_up_are_of_other_structures_and_in_order(found: Why) -> None:
     tiles = [each.config["tile_n"] for each in found.runners_up]
     assert tiles == [96, 160, 64] or tiles == [160, 96, 64]
     assert [each.ratio for each in found.runners_up] == sorted(each.ratio for each in found.runners_up)
+
+
+def test_no_runner_up_has_the_winners_structure(found: Why) -> None:
+    faster = found.winner.changed({"raster": "along_n"})
+    times = {found.winner: 10.0, faster: 9.9, found.winner.changed({"tile_n": 64}): 12.0}
+    assert [each.config["tile_n"] for each in _runners_up(times, found.winner, 10.0)] == [64]
 
 
 def test_too_few_measurements_are_one_sentence(url: str) -> None:

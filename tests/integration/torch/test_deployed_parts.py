@@ -69,6 +69,12 @@ def test_a_part_does_not_go_on_with_another_program_or_driver(other: dict[str, s
     assert empty.commands == {"`one`": FACTS | other}
 
 
+def test_a_part_that_only_refused_begins_anew_with_another_program() -> None:
+    part = Part({"`one`": FACTS}, [], {"first": "no"})
+    part.begin("`two`", FACTS | {"program": "`q`"})
+    assert (part.commands, part.refused) == ({"`two`": FACTS | {"program": "`q`"}}, {})
+
+
 def test_what_can_not_be_joined_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, first = tmp_path / "table.md", kept(Part({"`one`": FACTS}, [row("first")]), tmp_path / "first.json")
     other = kept(Part({"`two`": {**FACTS, "program": "`q`"}}, [row("second")]), tmp_path / "other.json")

@@ -122,6 +122,11 @@ def test_all_kinds_of_bad_candidates_in_one_screening(worker: CudaWorker) -> Non
     assert got == bad | dict.fromkeys(GOOD, Outcome.CORRECT)
 
 
+def test_a_finalist_that_does_not_compile_costs_itself_alone(worker: CudaWorker) -> None:
+    (failed,) = worker.begin(PROBLEM).finals([config(64), config(48), config(72)], 5)
+    assert (failed.config, failed.outcome, failed.stage) == (config(48), Outcome.COMPILE, "final")
+
+
 @pytest.mark.parametrize("others", [GOOD, []])
 def test_a_process_that_was_ended_once_is_blamed_on_nobody(worker: CudaWorker, others: list[int]) -> None:
     candidates = [*others[:3], 40, *others[3:]]

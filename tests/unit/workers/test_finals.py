@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -207,6 +208,29 @@ def test_the_beginning_of_a_block_does_not_count(samples: list[float], share: fl
     assert regimes.mean_behind(samples, share) == pytest.approx(mean)
 
 
+def test_a_rival_that_is_wrong_in_its_bursts_leads_nobody_away() -> None:
+    bench = Bench([5.0], {64: 3.0, 128: 4.0, 192: 4.05}, Outputs({0: Difference(1, 2, 0)}))
+    measured = ran(bench, [own(64), own(128), own(192)])
+    correct = [one for one in measured if one.outcome is Outcome.CORRECT]
+    assert [name for name, _ in under(correct, Policy.SUSTAINED)] == ["128", "192", "cublaslt"]
+    assert {one.config["tile_n"] for one in measured if one.outcome is Outcome.WRONG_RESULT} == {64}
+
+
+def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
+    class Later(Outputs):
+        """Differs once blocks run."""
+
+        def differences(self) -> dict[int, Difference]:
+            self.asked = getattr(self, "asked", 0) + 1
+            return {0: Difference(1, 2, 0)} if self.asked == 5 else {}
+
+    measured = ran(Bench([5.0], {64: 4.0}, Later()), [own(64)])
+    (wrong, *_) = (one for one in measured if one.outcome is Outcome.WRONG_RESULT)
+    said = re.search(r"launch [\d,]+ of ([\d,]+)", wrong.detail)
+    assert said
+    assert int(said[1].replace(",", "")) >= regimes.SHORT.block_seconds * 1e6 / 4.0
+
+
 def test_a_config_with_dependent_launch_is_timed_only_among_kernels_that_use_it() -> None:
     measured = ran(Bench([5.0], {64: 4.0}), [own(64), own(64, pdl=1)])
     early = [one for one in measured if one.config.knobs.get("pdl")]
@@ -220,7 +244,7 @@ def test_a_rival_that_writes_something_else_while_it_is_timed_is_wrong_everywher
     wrong = [one for one in measured if one.outcome is Outcome.WRONG_RESULT]
     assert {one.config["tile_n"] for one in wrong} == {128}
     assert bench.restored == 1
-    assert wrong[0].detail.startswith("right when verified, wrong while timed: launch 9 of 10")
+    assert wrong[0].detail.startswith("right when verified, wrong while timed: launch 19 of 20")
 
 
 def test_no_rival_always_runs_behind_the_same_one_and_none_is_left_out() -> None:

@@ -89,8 +89,10 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     each = len(request.problems) * len(request.devices)
     looked_at = _sample(request.problems)
     device = find_profile(request.devices[0][0]) or reference_profile(queues[0].split("/")[-2])
-    a_problem = 0.0 if measured else statistics.fmean(_assumed_seconds(problem, device) for problem in looked_at)
     sizes = {problem: _candidates(problem, device) for problem in looked_at}
+    a_problem = 0.0
+    if not measured:
+        a_problem = statistics.fmean(_assumed_seconds(one, device) if size else 0.0 for one, (size, _) in sizes.items())
     known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
     most = round(each * sum(known) / len(known))
     whole, most_seconds = most * a_candidate + each * a_problem, request.budget.gpu_seconds or math.inf
@@ -116,16 +118,17 @@ def _rate(session: Session, queue: str) -> _Rate | None:
     """The rate of recent rounds, preparation and finals included; None after too few rounds."""
     recent = (
         select(RoundRow.measured, RoundRow.busy_seconds)
-        .where(RoundRow.queue == queue, RoundRow.status == "done", RoundRow.measured > 0)
+        .where(RoundRow.queue == queue, RoundRow.status == "done")
         .order_by(RoundRow.id.desc())
         .limit(_RECENT_ROUNDS)
     )
     rounds = session.execute(recent).all()
-    if len(rounds) < _LEAST_ROUNDS:
+    screened = [row for row in rounds if row.measured]
+    if len(screened) < _LEAST_ROUNDS:
         return None
-    busy, measured = [float(row.busy_seconds) for row in rounds], [int(row.measured) for row in rounds]
-    each = np.array(busy) / np.array(measured)
-    usual = sum(busy) / sum(measured)
+    # Rounds of finals alone take time, too.
+    usual = sum(float(row.busy_seconds) for row in rounds) / sum(row.measured for row in screened)
+    each = [float(row.busy_seconds) / row.measured for row in screened]
     low, high = (float(share) for share in np.quantile(each, (_LEAST_SHARE, _MOST_SHARE)))
     return _Rate(usual, min(low, usual), max(high, usual))
 

@@ -89,7 +89,8 @@ def settle(
         Whether the study is complete; the problem then stays open until `conclude`.
     """
     item, taken = row.campaign_problem, new.measurements if new else ()
-    account(session, row, item, report.busy_seconds, len(taken), at)
+    screenings = sum(entry.stage == "screen" for entry in taken)
+    account(session, row, item, report.busy_seconds, screenings, at)
     row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:MOST_REASON]
     item.started = True
     if row.study_id is not None:

@@ -99,6 +99,6 @@ function create(page, form) {
 function cost(estimate) {
   const wall = estimate.seconds ? `, ${duration(estimate.seconds)} with ${estimate.workers} live workers` : estimate.workers ? "" : ", and no worker is live now";
   return html`${count(estimate.problems)} problems, at most ${count(estimate.most_candidates)} candidates: about ${duration(estimate.gpu_seconds)} of GPU time
-    (${duration(estimate.gpu_seconds_low)} – ${duration(estimate.gpu_seconds_high)})${wall}; ${estimate.rate_source === "measured" ? "by the rate of recent rounds" : "by the rate of an H200, because nothing was measured yet"}.
+    (${duration(estimate.gpu_seconds_low)} – ${duration(estimate.gpu_seconds_high)})${wall}; ${estimate.rate_source === "measured" ? "by the rate of recent rounds" : "by what H100s took, because nothing was measured yet"}.
     ${estimate.untunable?.length ? html`<span class="loss">✕ ${estimate.untunable.length} problems have no legal config.</span>` : nothing}`;
 }

@@ -21,6 +21,7 @@ from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, Worker
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
+from tuner.fleet.campaigns.statistics import fleet_statistics
 from workers.measurement import Measurement, Outcome, Policy
 
 
@@ -51,6 +52,8 @@ def test_a_campaign_is_worked_off_and_says_what_it_gained(fleet: Fleet) -> None:
     assert summary.gain
     assert (summary.gain.problems, summary.gain.faster) == (6, 6)
     assert summary.gain.geometric_mean > 1
+    # Finals are no candidates.
+    assert sum(fleet_statistics(fleet.store).measured.values()) == 120
     for problem in results.problems(fleet.store, campaign.id):
         best = fleet.store.best(problem.problem, DEVICE)
         assert best

@@ -7,7 +7,7 @@ import pytest
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from tuner.evidence.picks import pick, versus
+from tuner.evidence.picks import Field, pick, standings, versus
 from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -133,6 +133,22 @@ def test_the_library_is_picked_unless_our_own_kernel_is_surely_faster() -> None:
     for ours in ([8.0, 8.0, 8.0], [7.9, 8.1, 7.9], [8.1, 8.1, 8.1]):
         assert pick([library, measured(ours)], PROBLEM, DEVICE) is library
     assert pick([measured([7.9, 7.9, 7.9]), library], PROBLEM, DEVICE).config.family == "sm90_wgmma"
+
+
+def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_left_wins() -> None:
+    chained = [measured([9.0] * 9, family="cublaslt", policy=Policy.CHAIN, rank=rank) for rank in (1, 2)]
+    bursts = [measured([us] * 9, family="cublaslt", policy=Policy.BURST, rank=rank)
+              for rank, us in ((0, 8.0), (1, 9.0), (2, 9.0))]  # fmt: skip
+    field = Field(PROBLEM, DEVICE, [*chained, *bursts])
+    assert field.winner(Policy.CHAIN) is chained[0]
+
+
+def test_two_blocks_as_near_as_blocks_scatter_are_not_surely_apart() -> None:
+    near, also, behind = (
+        measured(samples, policy=Policy.SUSTAINED, tile_n=tile_n)
+        for samples, tile_n in (([800.0, 800.4], 128), ([800.4, 800.8], 256), ([810.0], 64))
+    )
+    assert [one.surely for one in standings([near, also, behind])] == [False, False, True]
 
 
 def test_nothing_wrong_can_win() -> None:
