@@ -95,23 +95,28 @@ def _ended(session: Session, campaign_id: int) -> Check:
 
 
 def _once(session: Session, rounds: Sequence[RoundRow]) -> list[Check]:
-    keys = (MeasurementRow.study_id, MeasurementRow.config_id, MeasurementRow.stage, MeasurementRow.series)
+    keys = (
+        MeasurementRow.study_id, MeasurementRow.config_id, MeasurementRow.stage, MeasurementRow.series,
+        MeasurementRow.policy,
+    )  # fmt: skip
     groups = select(func.count()).select_from(MeasurementRow).group_by(*keys).having(func.count() > 1)
     twice = session.scalar(select(func.count()).select_from(groups.subquery())) or 0
     kept = session.scalar(select(func.count()).select_from(MeasurementRow)) or 0
     told = sum(row.measured for row in rounds)
     ended = Counter(row.status for row in rounds)
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
-    screened = select(func.count()).select_from(MeasurementRow).where(MeasurementRow.stage == "screen")
+    screened = session.scalar(
+        select(func.count()).select_from(MeasurementRow).where(MeasurementRow.stage == "screen")
+    ) or 0
     tried = session.scalar(select(func.sum(CampaignProblemRow.tried))) or 0
     return [
         Check("a candidate is measured once in a study", f"{twice} twice of {kept:,}", twice == 0),
         Check(
-            "every measurement of a reported round is there, and no other",
-            f"{told:,} reported, {kept:,} kept; rounds: {statuses}",
-            told == kept,
+            "every screening of a reported round is there, and no other",
+            f"{told:,} reported, {screened:,} kept; rounds: {statuses}",
+            told == screened,
         ),
-        Check("problems count what their studies have", f"{tried:,} counted", tried == session.scalar(screened)),
+        Check("problems count what their studies have", f"{tried:,} counted", tried == screened),
     ]  # fmt: skip
 
 

@@ -111,7 +111,8 @@ class Expected:
         if not problem.scales:
             return None
         shapes = ((problem.m, 1), (1, problem.n)) if problem.scales == "scaled_rowwise" else ((1,), (1,))
-        made = (torch.rand(shape, device=self.device, generator=self._random) + 0.5 for shape in shapes)
+        of = {"dtype": torch.float32, "device": self.device, "generator": self._random}
+        made = (torch.rand(shape, **of) + 0.5 for shape in shapes)
         first, second = made
         return first, second
 

@@ -172,8 +172,12 @@ class Installed:
     def _prepared(self, product: Product) -> Kernel | None:
         if product not in self._loaded:
             problem, device, shape, dtype, apart = product
-            made = kernels.prepare(("installed", self.number, product), problem, device, shape, dtype, "none",
-                                   source=self.source, strides=dict(apart))  # fmt: skip
+            # torch sets no device for an operator that Python computes.
+            with torch.cuda.device(device) if torch.cuda.is_available() else nullcontext():
+                made = kernels.prepare(("installed", self.number, product), problem, device, shape, dtype, "none",
+                                       source=self.source, strides=dict(apart))  # fmt: skip
+            if isinstance(made, kernels.Absent) and made.pending:
+                return None
             self._loaded[product] = made if isinstance(made, Kernel) else None
         return self._loaded[product]
 
@@ -231,7 +235,8 @@ class Installed:
             # Nothing can be loaded now: the next capture will have it.
             self._wanted[product] = None
             return None
-        return self._remember(kind, self._prepared(product))
+        found = self._prepared(product)
+        return self._remember(kind, found) if product in self._loaded else None
 
     def _best(self, parts: Parts) -> tuple[Gemm | None, Best | None]:
         """The problem of a call and its best."""

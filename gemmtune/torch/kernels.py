@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -204,6 +204,7 @@ class Absent:
         shape, dtype: of C.
         compute: torch's own operator.
         strides: of operands whose lines are apart.
+        pending: whether its kernel may still be proved right.
     """
 
     why: str
@@ -212,6 +213,7 @@ class Absent:
     dtype: torch.dtype
     compute: Compute
     strides: Mapping[str, Strides] = field(default_factory=dict)
+    pending: bool = False
 
     def launch(
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
@@ -268,7 +270,7 @@ def prepare(
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            found = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
+            found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
             if isinstance(found, Kernel) and found.zeroed:
                 streams.reserve(device).refill()
             if isinstance(found, Kernel) and not found.proved:
@@ -277,7 +279,7 @@ def prepare(
         return _PREPARED[key]
 
 
-def _proved(key: Hashable, kernel: Kernel, problem: Gemm, torchs: Callable[[str], Absent]) -> Kernel | str:
+def _proved(key: Hashable, kernel: Kernel, problem: Gemm, torchs: Callable[[str], Absent]) -> Kernel | Absent | str:
     """The kernel if its results are right, else why torch has to compute for now or for good."""
     if sources.CHOSEN.verify == "background" and proofs.known(kernel, problem) is None:
 
@@ -290,7 +292,7 @@ def _proved(key: Hashable, kernel: Kernel, problem: Gemm, torchs: Callable[[str]
                 _PREPARED[key] = torchs(why) if why else kernel
 
         proofs.BACKGROUND.submit(settle)
-        return f"{kernel.config.key} is being verified in the background"
+        return replace(torchs(f"{kernel.config.key} is being verified in the background"), pending=True)
     return proofs.disproof(kernel, problem) or kernel
 
 

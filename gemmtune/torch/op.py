@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 from torch import Tensor, is_grad_enabled
+from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
@@ -28,7 +29,7 @@ from gemmtune.torch.operands import (
     strides_of,
 )
 from gemmtune.torch.operators import operator_of
-from gemmtune.torch.private import modes
+from gemmtune.torch.private import modes, transformed
 from gemmtune.torch.sources import CHOSEN
 from space.kinds.gemm import ACTIVATIONS
 
@@ -69,8 +70,10 @@ def gemm(
         Refused: no kernel accepts these operands; the message gives the reason. Nothing was launched.
     """
     # Skip the dispatcher for plain tensors: it would only call back here, and costs as much as the launch.
-    direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
+    compiling = is_compiling()
+    direct = not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)
+    graded = graded or (not compiling and transformed())
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
         call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))
@@ -80,6 +83,8 @@ def gemm(
             or (out_dtype in (None, dtype) and call.writes(out)
                 and separate(out, call.strides, a, b, bias, source, scale_a, scale_b))
         ):  # fmt: skip
+            if out is not None:
+                increment_version(out)
             return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
     if activation not in _ACTIVATIONS:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
@@ -88,7 +93,7 @@ def gemm(
         raise Refused(f"out is {out.dtype}, out_dtype {out_dtype}: omit out_dtype")
     if graded:
         if out is not None:
-            raise Refused("out has no gradient: call under torch.no_grad(), or omit out")
+            raise Refused("out has no gradient: call under torch.no_grad(), outside function transforms, or omit out")
         scaling_of(a, b, scale_a, scale_b)
         return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
     if out is not None:
@@ -127,6 +132,8 @@ def _on_gpu(
     if call is None:
         dtype, device = output_dtype(a, out_dtype), a.get_device()
         scaling = scaling_of(a, b, scale_a, scale_b)
+        if not a.numel() or not b.numel():
+            return _of_nothing(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b), out)
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
         forbidden = _EXACT if a.dtype is torch.float32 and not tf32() else ""
         with torch.cuda.device(device):
@@ -161,10 +168,23 @@ def _on_cpu(
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dtype, scaling = out_dtype or output_dtype(a, None), scaling_of(a, b, scale_a, scale_b)
+    if not a.numel() or not b.numel():
+        return _of_nothing(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b), out)
     problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
     kernels.absent(problem, f"its operands are on {a.device}")
     compute = operator_of(problem, output_shape(a, b), dtype, activation, a.device)
     return compute(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+
+
+def _of_nothing(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
+    dtype: torch.dtype, scales: tuple[Tensor, Tensor] | None, out: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """C of an empty A or B, as torch has it: without elements, or without anything to add up."""
+    made = a.new_empty(output_shape(a, b), dtype=dtype)
+    if made.numel():
+        made = composed(a, b, bias, source, alpha, beta, activation, dtype, scales)
+    return made if out is None else out.copy_(made)
 
 
 def _meta(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 def torchs(path: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,9 +35,19 @@ def public_modes() -> int:
     return 1
 
 
+def transformed() -> bool:
+    """Whether a function transform (`vmap`, `jvp`, `grad`) or forward-mode differentiation is at work.
+
+    Their tensors look like plain ones, and a launch would lose what they carry.
+    """
+    return peek_transforms() is not None or forward_ad._current_level >= 0
+
+
 #: Allocates without the dispatcher, in a third of the time.
 empty_strided: Final = torchs("_dynamo.guards._empty_strided_cuda", public_empty_strided)
 current_device: Final = torchs("_cuda_getDevice", torch.cuda.current_device)
 current_stream: Final = torchs("_cuda_getCurrentRawStream", public_current_stream)
+#: The innermost function transform; None outside.
+peek_transforms: Final = torchs("_functorch.peek_interpreter_stack", lambda: None)
 #: Number of active dispatch modes; each must see every operator.
 modes: Final = torchs("_len_torch_dispatch_stack", public_modes)

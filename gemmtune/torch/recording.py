@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmtune.torch.calls import tf32
 from tuner.files import export_file
 from tuner.tables.importers.products import GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.shapes import Shapes, Tally, as_csv
@@ -38,14 +39,13 @@ class Recording:
             self._tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator in OPERATORS:
             arrays = [_array(value) for value in args]
-            tf32 = torch.get_float32_matmul_precision() != "highest"
             said = next((value for value in args if isinstance(value, torch.dtype)), kwargs.get("out_dtype"))
             output, fast = str(said or getattr(kwargs.get("out"), "dtype", "") or ""), True
             if operator == "_scaled_mm":
                 arrays += [None] * (5 - len(arrays))
                 arrays[4] = arrays[4] or _array(kwargs.get("bias"))
                 fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))
-            count_product(self._tally, operator, arrays, output, "the program", tf32, fast=fast)
+            count_product(self._tally, operator, arrays, output, "the program", tf32(), fast=fast)
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -81,7 +81,7 @@ def record(path: str | Path) -> Iterator[Recording]:
 
 
 def _array(value: object) -> Array | None:
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor) or value.is_nested or value.layout is not torch.strided:
         return None
     return Array(tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
 

@@ -126,7 +126,7 @@ def one(device: torch.device) -> Tensor:
     index = device.index or 0
     if torch.cuda.is_current_stream_capturing():
         # The graph makes its own: nothing may be made elsewhere meanwhile.
-        return torch.ones((), device=device)
+        return torch.ones((), dtype=torch.float32, device=device)
     if index not in _ONES:
         _ONES[index] = _ELSEWHERE.submit(_made_one, index).result()
     return _ONES[index]
@@ -139,7 +139,7 @@ def _made_zeros(device: int) -> Tensor:
 
 
 def _made_one(device: int) -> Tensor:
-    made = torch.ones((), device=_device(device))
+    made = torch.ones((), dtype=torch.float32, device=_device(device))
     torch.cuda.current_stream(device).synchronize()
     return made
 

@@ -62,6 +62,8 @@ class EmbeddedRun:
                 progress = results.progress(self._store, self._campaign_id)
             except StoreError:
                 continue
-            self._watch(progress)
-            if progress.campaign.status in (CampaignStatus.FINISHED, CampaignStatus.CANCELLED):
-                self._agent.leave()
+            try:
+                self._watch(progress)
+            finally:
+                if progress.campaign.status in (CampaignStatus.FINISHED, CampaignStatus.CANCELLED):
+                    self._agent.leave()

@@ -134,7 +134,10 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
     before = [config for config in (old.config, old.runner_up) if config is not None]
     near = store.winners_near(old.problem, old.device)
     try:
-        report = tune(store, worker, old.problem, budget, guidance=replace(guidance, winners=(*before, *near)))
+        # A study of the same program would be resumed, and would have nothing left to measure.
+        same = not _changes(old, worker.program(old.problem))
+        winners = (*before, *near)
+        report = tune(store, worker, old.problem, budget, fresh=same, guidance=replace(guidance, winners=winners))
     except (NothingCorrect, WorkerError) as error:
         return Retuned(stale, None, None, stands=False, why=str(error))
     finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is report.best.policy)

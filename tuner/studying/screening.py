@@ -164,7 +164,8 @@ class Search:
         Args:
             least: fewer than usual after finals that failed: then only the fastest go, and nothing is added.
         """
-        correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
+        right = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
+        correct = [entry for entry in right if self._still_legal(entry.config)]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
         if least < FINALISTS:
             return [entry.config for entry in ahead[:least]]
@@ -174,6 +175,10 @@ class Search:
         chosen = [entry.config for entry in leaders]
         twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
         return chosen + [twin for twin in twins if twin and self._legal(twin)]
+
+    def _still_legal(self, config: Config) -> bool:
+        """Whether today's rules accept what was tried; the library checks its own, and so does an unknown device."""
+        return self._profile is None or not family_named(config.family).own or self._legal(config)
 
     def _legal(self, config: Config) -> bool:
         return self._profile is not None and is_legal(family_named(config.family), self._problem, config, self._profile)
@@ -186,9 +191,11 @@ class Search:
         best_us = min((entry.median_us for entry in self.tried), default=math.inf)
         if self._budget.target is not None and self._bound_us >= self._budget.target * best_us:
             return f"the target of {self._budget.target:.0%} of the roofline bound is reached"
-        if len(self.tried) < self.total:
+        known = set(self._candidates)
+        left = len(known - {entry.config for entry in self.tried})
+        if left and len(self.tried) < self._budget.candidates:
             return self._too_little_to_gain()
-        if len(self._candidates) <= self._budget.candidates:
+        if not left:
             return "every candidate was tried"
         return f"the budget of {self._budget.candidates} candidates is spent"
 

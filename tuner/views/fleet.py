@@ -90,7 +90,7 @@ def _busy_share(worker: Worker, moment: datetime) -> float:
 def _clocks(session: Session, workers: list[int]) -> dict[int, Clocks]:
     """The clocks of each worker's last measurement, read by the rounds that it ended last."""
     last_round = (
-        select(func.max(RoundRow.id)).where(RoundRow.worker_id.in_(workers), RoundRow.measured > 0)
+        select(func.max(RoundRow.id)).where(RoundRow.worker_id.in_(workers), RoundRow.study_id.is_not(None))
         .group_by(RoundRow.worker_id)
     )  # fmt: skip
     studies = select(RoundRow.worker_id, RoundRow.study_id).where(RoundRow.id.in_(last_round))

@@ -67,11 +67,12 @@ class Finals:
         plain = [rival for rival in self._rivals if not starts_early(rival.ready.config)]
         if plain:
             take_bursts(bench, plain, FIRST_BURSTS, BURSTS, NEAR)
-        if right := [rival for rival in plain if not rival.wrong]:
-            leaders = self._leaders(right)
-            first = next((rival for rival in leaders if _is_library(rival)), None)
+        if leaders := self._leaders(_right(plain)):
             take_chained(bench, leaders, turns, Policy.CHAIN)
+        if leaders := _right(leaders):
             take_rounds(bench, leaders, turns)
+        if leaders := _right(leaders):
+            first = next((rival for rival in leaders if _is_library(rival)), None)
             # Behind the turns, in which the limiter of the power has begun to settle.
             take_sustained(bench, leaders, self._pace(), lambda rival: rival is first)
             early = [rival for rival in self._rivals if rival not in plain]
@@ -91,6 +92,8 @@ class Finals:
 
     def _leaders(self, rivals: Sequence[Rival]) -> list[Rival]:
         """The rivals that take part in everything, in the order of addition."""
+        if not rivals:
+            return []
         ahead = sorted(rivals, key=lambda rival: rival.taken[Policy.BURST].median_us)
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
@@ -130,6 +133,11 @@ class Finals:
                 raise
             # A library may refuse some of its own candidates when they run.
             return None
+
+
+def _right(rivals: Sequence[Rival]) -> list[Rival]:
+    """Those that were not found wrong."""
+    return [rival for rival in rivals if not rival.wrong]
 
 
 def _is_library(rival: Rival) -> bool:

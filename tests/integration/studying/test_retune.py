@@ -98,6 +98,14 @@ def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(s
         assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
 
 
+def test_what_no_program_changed_is_measured_again_all_the_same(store: Store) -> None:
+    stale = list(compare(store, Device(TODAY), store.bests(DEVICE), None))
+    before = [each.winner.id for each in store.bests(DEVICE)]
+    promised = [replace(each, changes=("a promise",)) for each in stale]
+    done = list(retune(store, Device(TODAY), promised, BUDGET, Guidance()))
+    assert [each.best is not None and each.best.winner.id not in before for each in done] == [True, True]
+
+
 def test_the_budget_of_time_ends_it_and_a_failure_is_told(store: Store) -> None:
     assert again(store, Device(NEWER), seconds=0) == []
     failed = again(store, Device(NEWER, broken=True))

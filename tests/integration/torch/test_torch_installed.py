@@ -125,6 +125,19 @@ def test_every_form_of_a_product_is_overridden(made: installed.Installed, mode: 
     assert StandIn.noted == [LISTED[0], LISTED[0], LISTED[1], LISTED[3], LISTED[2]]
 
 
+def test_a_product_whose_kernel_is_still_verified_is_asked_for_again(
+    made: installed.Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = operands(16, 32, 64)
+    pending = kernels.Absent("", 0, (16, 32), BF16, lambda *_: None, {}, pending=True)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(kernels, "prepare", lambda *_, **__: pending)
+    torch.mm(a, b)
+    assert StandIn.noted == []
+    monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: StandIn(problem))
+    torch.mm(a, b)
+    assert StandIn.noted == [LISTED[0]]
+
+
 def test_what_torch_accepts_is_never_refused(made: installed.Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands(16, 32, 64)
     wide = torch.randn(16, 128).to(BF16)[:, ::2]

@@ -216,6 +216,7 @@ def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared,
     first = prepared.prepare()
     assert isinstance(first, kernels.Absent)
     assert "being verified" in first.why
+    assert first.pending
     a, b = torch.ones(64, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
     assert torch.equal(first.launch(a, b, None, None, 1.0, 1.0), a @ b)
     assert prepared.begun.wait(10)
@@ -224,6 +225,7 @@ def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared,
     proofs.BACKGROUND.submit(lambda: None).result()
     settled = prepared.prepare()
     assert isinstance(settled, kernels.Absent if said else kernels.Kernel)
+    assert not getattr(settled, "pending", False)
     # Another kind of call with the same config and problem need not wait.
     assert type(prepared.prepare("another")) is type(settled)
     assert prepared.asked == 1

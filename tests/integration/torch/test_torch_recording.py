@@ -26,3 +26,11 @@ def test_products_of_operators_that_are_not_read_are_said(tmp_path: Path) -> Non
     with record(tmp_path / "shapes.csv") as recording:
         torch.ops.aten._addmm_activation(bias, a, b)
     assert list(recording.shapes.left_out) == ["products of _addmm_activation, which gemmtune does not read"]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR:UserWarning")
+def test_a_sparse_product_is_left_to_the_program(tmp_path: Path) -> None:
+    sparse, dense = torch.eye(4).to_sparse_csr(), torch.ones(4, 4)
+    with record(tmp_path / "shapes.csv") as recording:
+        assert torch.equal(torch.mm(sparse, dense), dense)
+    assert not recording.shapes.counts

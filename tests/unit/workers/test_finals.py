@@ -216,6 +216,20 @@ def test_a_rival_that_is_wrong_in_its_bursts_leads_nobody_away() -> None:
     assert {one.config["tile_n"] for one in measured if one.outcome is Outcome.WRONG_RESULT} == {64}
 
 
+def test_a_rival_that_is_wrong_in_its_turns_takes_no_part_in_what_follows() -> None:
+    class Later(Outputs):
+        """Differs behind the first turns."""
+
+        def differences(self) -> dict[int, Difference]:
+            self.asked = getattr(self, "asked", 0) + 1
+            return {0: Difference(1, 2, 0)} if self.asked == 3 else {}
+
+    measured = ran(Bench([5.0], {64: 3.9, 128: 4.0, 192: 4.02}, Later()), [own(64), own(128), own(192)])
+    blocks = {one.config["tile_n"]: len(one.samples_us) for one in measured
+              if one.policy is Policy.SUSTAINED and one.config.family != "cublaslt"}  # fmt: skip
+    assert blocks == {128: 2, 192: 2}
+
+
 def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
     class Later(Outputs):
         """Differs once blocks run."""

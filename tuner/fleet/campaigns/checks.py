@@ -22,11 +22,12 @@ from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
 from tuner.evidence.physics import impossible
 from tuner.evidence.picks import LIBRARY
+from tuner.studying.records import MOST_TURNS
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 
 #: Most measurements per report, samples per measurement, characters per text.
 MOST_MEASUREMENTS: Final = 2_000
-MOST_SAMPLES: Final = 2_000
+MOST_SAMPLES: Final = 3 * MOST_TURNS
 MOST_TEXT: Final = 4_000
 #: Workers name the same few configs repeatedly: in announcements and reports of every problem.
 _KNOWN_CONFIGS: Final = 4_000

@@ -101,7 +101,7 @@ def settle(
         park(item, failure, "", at)
     elif failure:
         record_failure(row, item, failure, measured, most_attempts, at)
-    elif not (report.measurements or report.ended or report.handed_back):
+    elif not (report.measurements or report.ended or report.handed_back or screened.keys() & set(item.suspects)):
         record_failure(row, item, "the round measured nothing", measured, most_attempts, at)
     else:
         clear_suspects(item, measured | screened.keys())
@@ -115,7 +115,8 @@ def account(
     session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
 ) -> None:
     """Charges a round's time: it occupied the device from its claim to its end, whatever the worker reports."""
-    elapsed = (at - utc(row.claimed_at)).total_seconds() if row.claimed_at else 0.0
+    # The wall clock may have been set back.
+    elapsed = max((at - utc(row.claimed_at)).total_seconds(), 0.0) if row.claimed_at else 0.0
     row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
     item.rounds += 1
     item.gpu_seconds += elapsed

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from benchmarks.storm_audit import audit
 from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, facts, failing, provenance, time_of
@@ -54,6 +55,8 @@ def test_a_campaign_is_worked_off_and_says_what_it_gained(fleet: Fleet) -> None:
     assert summary.gain.geometric_mean > 1
     # Finals are no candidates.
     assert sum(fleet_statistics(fleet.store).measured.values()) == 120
+    audited = audit(fleet.store, campaign.id, [], 60.0)
+    assert [check for check in audited.checks if not check.holds] == []
     for problem in results.problems(fleet.store, campaign.id):
         best = fleet.store.best(problem.problem, DEVICE)
         assert best

@@ -53,10 +53,24 @@ def test_everything_is_tried_once_and_then_it_ends() -> None:
     assert found.finalists(2) == CONFIGS[:2]
 
 
+def test_what_rules_forbid_by_now_is_no_finalist() -> None:
+    legal, illegal = ({"tile_n": 256, "stages": stages} for stages in (3, 12))
+    tried = [Trial.of(measured(FAMILY.config(knobs), time)) for knobs, time in ((legal, 101.0), (illegal, 100.0))]
+    assert {config.number("stages") for config in search(Budget(), tried).finalists()} == {3}
+
+
+def test_every_candidate_is_tried_before_that_is_said() -> None:
+    foreign = [Trial.of(measured(FAMILY.config({"tile_n": 64, "raster_group": group}), 100.0)) for group in (1, 2, 4)]
+    found = Search(PROBLEM, DEVICE, CONFIGS[:2], Budget(candidates=200), foreign)
+    assert found.propose()
+    assert not found.ended
+
+
 def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
     times = [(128, 1, 100.0), (128, 2, 100.1), (128, 4, 100.2), (128, 8, 100.3), (128, 16, 100.4), (64, 1, 103.0),
              (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
-    tried = [Trial.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
+    knobs = [({"tile_n": n, "raster_group": group, "stages": 3}, time) for n, group, time in times]
+    tried = [Trial.of(measured(FAMILY.config(each), time)) for each, time in knobs]
     found = search(Budget(), tried)
     assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256] + [128] * TWINS
     assert [config["pdl"] for config in found.finalists()] == [0] * 7 + [1] * TWINS
