@@ -31,8 +31,8 @@ PREPARE_SECONDS, REFERENCE_FLOPS = 30.0, 1e12
 AHEAD: Final = 5
 #: Limit for the finals: a constant, for bursts and blocks, plus a second a turn.
 FINALS_SECONDS: Final = 120.0
-#: Attempts at the finals before giving up on the device.
-FINAL_TRIES: Final = 3
+#: Attempts at the finals before giving up on the device: two of all, then one of the faster half and one of its half.
+FINAL_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,10 @@ class CudaRound:
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
         """Times finalists under every policy. One that fails is reported as failed, and the others go on without it.
 
+        Args:
+            finalists: fastest first. Where the process dies twice while they are timed together, nothing says which of
+                them ended it: the slower ones are left out, unreported.
+
         Raises:
             ProcessError: the GPU process died again and again.
         """
@@ -126,8 +130,10 @@ class CudaRound:
         left, failed = list(finalists), list[Measurement]()
         tries = 0
         while tries < FINAL_TRIES:
+            together = False
             try:
                 bad = self._arm_all(left)
+                together = bad is None
                 if bad is None:
                     return (*failed, *self._run_finals(turns))
                 # Each finalist can fail once without using up an attempt of the others.
@@ -135,6 +141,8 @@ class CudaRound:
                 left = [config for config in left if config != bad.config]
             except (Died, LostContext):
                 tries += 1
+                if together and tries > 1:
+                    left = left[: -(-len(left) // 2)]
             self._recover()
         raise ProcessError(f"the GPU process died in {FINAL_TRIES} tries of the finals of {self._problem.shape}")
 

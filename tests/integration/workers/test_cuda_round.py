@@ -14,7 +14,7 @@ from space.registry import family_named
 from workers.build import Build, BuildFailure
 from workers.builder import Builder, BuildResult, Constants
 from workers.cuda.worker import CudaWorker
-from workers.errors import DriverError
+from workers.errors import DriverError, ProcessError
 from workers.measurement import Outcome
 
 FAMILY = family_named("sm90_wgmma")
@@ -38,7 +38,7 @@ def measured(question):
     return json.loads(to_json(made))
 def note(line):
     with open(log, "a") as out: print(line, file=out)
-prepared = False
+prepared, armed = False, []
 if os.path.exists(log + ".gone"):
     receive(read_fd)
     send(write_fd, dict(error="cuda:0 is not here: this machine has 0 GPU", kind="DriverError"))
@@ -71,10 +71,15 @@ while True:
                     # Dies once, as when a candidate sent ahead kills the process while it is made ready.
                     open(log + ".once", "w").close()
                     os._exit(1)
-            if question["do"] == "arm": send(write_fd, dict(reason=""))
+            if question["do"] == "arm":
+                armed.append(knobs.get("tile_n"))
+                send(write_fd, dict(reason=""))
             else: send(write_fd, measured(question))
         case "drop" | "baselines": send(write_fd, dict())
-        case "finals": send(write_fd, dict(measurements=[]))
+        case "finals":
+            note("finals")
+            if "56" in armed: os._exit(1)
+            send(write_fd, dict(measurements=[]))
 """
 
 
@@ -120,6 +125,19 @@ def test_all_kinds_of_bad_candidates_in_one_screening(worker: CudaWorker) -> Non
     bad = {8: Outcome.TIMEOUT, 16: Outcome.LAUNCH, 24: Outcome.LAUNCH, 48: Outcome.COMPILE}
     got = outcomes(worker, [config(n) for n in [16, *GOOD[:3], 24, 8, *GOOD[3:], 48]])
     assert got == bad | dict.fromkeys(GOOD, Outcome.CORRECT)
+
+
+@pytest.mark.parametrize(("finalists", "attempts"), [([64, 72, 80, 56], 3), ([64, 56, 72, 80], 4), ([56, 64], None)])
+def test_what_ends_the_process_among_others_is_left_out_by_halves(
+    worker: CudaWorker, log: Path, finalists: list[int], attempts: int | None
+) -> None:
+    round_ = worker.begin(PROBLEM)
+    if attempts is None:
+        with pytest.raises(ProcessError, match="died in 4 tries of the finals"):
+            round_.finals([config(n) for n in finalists], 5)
+    else:
+        assert round_.finals([config(n) for n in finalists], 5) == ()
+    assert log.read_text().splitlines().count("finals") == (attempts or 4)
 
 
 def test_a_finalist_that_does_not_compile_costs_itself_alone(worker: CudaWorker) -> None:
