@@ -154,6 +154,11 @@ def test_a_model_with_a_vision_tower_has_logits_and_says_what_text_does_not_run(
     assert left_out["projections that do not run on text alone, as those of vision towers"] > 2
 
 
+def test_an_infinite_float_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
+    config = {"model_type": "mamba2", "num_hidden_layers": 1, "time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    assert listed(tmp_path, config)[problem(18560, 4096)] == 1
+
+
 @pytest.mark.parametrize(
     ("config", "asked", "said"),
     [

@@ -17,6 +17,9 @@ DEFAULT_MS: Final = "1..8192:x2"
 _MOST_CHARACTERS: Final = 4 << 20
 #: A model with more layers or experts takes minutes to build.
 _MOST_LAYERS: Final = 1024
+#: How transformers 5 spells floats that JSON has no number for.
+_FLOAT: Final = "__float__"
+_FLOATS: Final = frozenset({"Infinity", "-Infinity", "NaN"})
 _COUNTS: Final = re.compile("(num_|n_)?(hidden_)?(layers?|experts|heads)|.*(layers|experts)", re.ASCII)
 
 
@@ -33,7 +36,7 @@ def read(source: Source, asked: Asked) -> Shapes:
     """
     where = str(source.path)
     try:
-        config = json.loads(source.whole(_MOST_CHARACTERS))
+        config = json.loads(source.whole(_MOST_CHARACTERS), object_hook=_decoded)
     except (ValueError, RecursionError) as error:
         raise ProblemError(f"{where} is not valid JSON: {error}") from error
     _check(config, where)
@@ -50,6 +53,12 @@ def read(source: Source, asked: Asked) -> Shapes:
     ms = asked.ms or tuple(numbers("--m", DEFAULT_MS))
     captured(config, ms, asked.tp, asked.tf32, tally, where)
     return tally.shapes()
+
+
+def _decoded(found: dict[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
+    """An object, or the float that transformers spelled as one."""
+    spelled = found.get(_FLOAT) if len(found) == 1 else None
+    return float(spelled) if isinstance(spelled, str) and spelled in _FLOATS else found
 
 
 def _check(config: Any, where: str) -> None:  # noqa: ANN401  (any JSON)
