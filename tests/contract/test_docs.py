@@ -19,7 +19,7 @@ from tests.pages import PAGES, ROOT, blocks
 from tuner import exits
 from tuner.cli.record import read_problems
 from tuner.settings import Settings
-from tuner.tables.exporters.rows import COLUMNS
+from tuner.tables.problems import COLUMNS
 
 BY_NAME = {command.name: command for command in COMMANDS}
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

@@ -16,6 +16,11 @@ from space.registry import DEFAULT_KIND, KINDS, kind_named
 MOST_PROBLEMS: Final = 20_000
 #: Fields of a list entry that are ignored, for its human readers.
 _REMARKS: Final = frozenset({"name", "class", "source", "comment", "key", "count"})
+#: Columns of an exported row, behind those of its problem.
+COLUMNS: Final = (
+    "family", "config", "time_us", "tflops", "gain", "gain_low", "gain_high", "policy", "driver", "nvrtc", "cublaslt",
+    "taken_at",
+)  # fmt: skip
 #: Most runs of one problem.
 MOST_COUNT: Final = 10**12
 #: No digits of other scripts, and no overlong numbers.

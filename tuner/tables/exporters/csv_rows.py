@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.rows import COLUMNS, rows
+from tuner.tables.exporters.rows import rows
 from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.problems import COLUMNS
 
 NAME: Final = "csv"
 MEDIA_TYPE: Final = "text/csv; charset=utf-8"

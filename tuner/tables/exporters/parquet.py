@@ -8,8 +8,9 @@ from typing import Final
 
 from space.errors import ConfigError
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.rows import COLUMNS, rows
+from tuner.tables.exporters.rows import rows
 from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.problems import COLUMNS
 
 NAME: Final = "parquet"
 MEDIA_TYPE: Final = "application/vnd.apache.parquet"

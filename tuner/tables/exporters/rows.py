@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from space.registry import problem_from_key
 from tuner.tables.exporters.guard import Guarded
-
-#: Columns behind those of the problem.
-COLUMNS: Final = (
-    "family", "config", "time_us", "tflops", "gain", "gain_low", "gain_high", "policy", "driver", "nvrtc", "cublaslt",
-    "taken_at",
-)  # fmt: skip
+from tuner.tables.problems import COLUMNS
 
 
 def rows(table: Guarded) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Our CSV: a header that names the fields of a problem, and optionally `count`."""
+"""Our CSV: a header that names the fields of a problem, and optionally `count`. Exported rows are read as well."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from space.errors import ProblemError
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
 from tuner.tables.importers.source import Asked, Source
-from tuner.tables.problems import count_of, from_fields, number
+from tuner.tables.problems import COLUMNS, count_of, from_fields, number
 from tuner.tables.shapes import Shapes, Tally
 
 READS: Final = "a CSV list with a header that names the fields of a problem (m,n,k,dtype,layout,…,count)"
@@ -65,6 +65,8 @@ def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, in
     if len(row) != len(header):
         raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
     texts = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
+    for name in COLUMNS:  # what an export says of the best
+        texts.pop(name, None)
     numbers = _number_fields(texts.get("kind"))
     fields: dict[str, Any] = {name: number(text) if name in numbers else text for name, text in texts.items()}
     return from_fields(fields, place), count_of(texts, place)

@@ -116,6 +116,7 @@ def test_csv_and_parquet_have_the_same_rows(tmp_path: Path) -> None:
     header, *rows = (tmp_path / "t.csv").read_text().splitlines()
     assert header.startswith("kind,m,n,k,dtype")
     assert [row.split(",")[1] for row in rows] == ["16", "32"]
+    assert shapes_of([tmp_path / "t.csv"]).counts == {WON: 1, TIED: 1}
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet", "json"])
