@@ -140,6 +140,46 @@ def test_attention_is_cut_where_the_plan_is_of_the_experts_alone(
     assert f"--tp 8 leaves whole, on every GPU: {whole}" in notes
 
 
+#: By name: the config, and N, K, count (and epilogue) of products on each of two GPUs.
+HALVED: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "Falcon": (
+        {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 1, "num_attention_heads": 71},
+        [(2336, 4544, 1), (4544, 2272, 1), (9088, 4544, 1), (4544, 9088, 1)],
+    ),
+    "Bloom": (
+        {"model_type": "bloom", "hidden_size": 64, "n_layer": 1, "n_head": 8},
+        [(96, 64, 1, "bias"), (64, 32, 1, "bias"), (128, 64, 1, "bias"), (64, 128, 1, "bias")],
+    ),
+    "BERT": (
+        {"model_type": "bert", "num_hidden_layers": 1},
+        [(1152, 768, 1, "bias"), (768, 384, 1, "bias"), (1536, 768, 1, "bias"), (768, 1536, 1, "bias")],
+    ),
+    "RoBERTa": (
+        {"model_type": "roberta", "num_hidden_layers": 1},
+        [(1152, 768, 1, "bias"), (768, 384, 1, "bias"), (1536, 768, 1, "bias"), (768, 1536, 1, "bias")],
+    ),
+    "Mamba": (
+        {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 1},
+        [(1536, 768, 1), (80, 768, 1), (768, 48, 1), (768, 768, 1)],
+    ),
+    "LFM2, whose plan is of the logits": (
+        {"model_type": "lfm2", "hidden_size": 2560, "num_hidden_layers": 1, "layer_types": ["conv"]},
+        [(3840, 2560, 1), (2560, 1280, 1), (8192, 2560, 1), (2560, 4096, 1)],
+    ),
+    "Jamba, whose plan is of the experts": (
+        {"model_type": "jamba", "num_hidden_layers": 1},
+        [(8192, 4096, 1), (288, 4096, 1), (4096, 256, 1), (4096, 4096, 1)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_what_closes_a_block_is_cut_along_k_and_what_opens_it_along_n(tmp_path: Path, name: str) -> None:
+    config, expected = HALVED[name]
+    found = listed(tmp_path, config, tp=2)
+    assert {problem(n, k, *rest): count for n, k, count, *rest in expected}.items() <= found.items()
+
+
 def test_logits_are_padded_whatever_the_embedding_is_called(tmp_path: Path) -> None:
     found = listed(tmp_path, {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 1, "vocab_size": 50280})
     assert found[problem(50304, 768)] == 1

@@ -22,11 +22,16 @@ from tuner.tables.shapes import Tally
 TOKENS: Final = 61
 #: Last part of the names of projections that close a block, in models without a tensor-parallel plan.
 _CLOSING: Final = frozenset({
-    "o_proj", "out_proj", "down_proj", "dense_4h_to_h", "c_proj", "fc2", "fc_out", "wo", "w2", "out_lin", "lin2",
+    "o_proj", "out_proj", "down_proj", "dense_4h_to_h", "c_proj", "fc2", "fc_out", "wo", "Wo", "w2", "out_lin", "lin2",
+    "x_proj", "linear_out", "ffn_output", "output_linear",
 })  # fmt: skip
-#: Last part of the names of projections that open a block, where a tensor-parallel plan is of the experts alone.
+#: The same of those whose last part says too little: BERT's intermediate.dense opens what its output.dense closes.
+_CLOSING_ENDS: Final = ("attention.dense", "attn.dense", "output.dense", "attention.output", "feed_forward.value")
+#: Last part of the names of projections that open a block, where a tensor-parallel plan leaves them out.
 _OPENING: Final = frozenset({
     "q_proj", "k_proj", "v_proj", "qkv_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj", "gate_up_proj",
+    "query_key_value", "c_attn", "Wqkv", "output_gate", "in_proj", "dt_proj", "linear_x", "linear_y",
+    "w1", "w3", "fc1", "fc_in", "c_fc", "dense_h_to_4h", "lin1", "wi", "Wi", "input_linear",
 })  # fmt: skip
 #: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
 _VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
@@ -198,8 +203,9 @@ class _Plan:
         last, said = module.rpartition(".")[2], str(self._styles.get(_pattern(module), ""))
         if self._planned and said:
             return "row" if "row" in said else "column" if "col" in said else ""
-        # Plans may be of the experts alone; engines cut attention too.
-        return "row" if last in _CLOSING else "column" if last in _OPENING or not self._planned else ""
+        # Plans may be of the experts or of the logits alone; engines cut the rest too.
+        closes = last in _CLOSING or module.endswith(_CLOSING_ENDS)
+        return "row" if closes else "column" if last in _OPENING or not self._planned else ""
 
     def _part(self, extent: int, product: Product) -> int:
         if extent % self._tp:
