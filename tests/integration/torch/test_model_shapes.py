@@ -180,6 +180,14 @@ def test_what_closes_a_block_is_cut_along_k_and_what_opens_it_along_n(tmp_path: 
     assert {problem(n, k, *rest): count for n, k, count, *rest in expected}.items() <= found.items()
 
 
+def test_experts_in_one_batch_are_left_out_as_grouped_ones_are(tmp_path: Path) -> None:
+    config = {"model_type": "llama4_text", "num_hidden_layers": 2, "num_local_experts": 4}
+    found = listed(tmp_path, config, ms=(16, 64), tp=2)
+    assert {(gemm.m, gemm.batch) for gemm in found} == {(16, 1), (64, 1)}
+    left_out = shapes_of([tmp_path / "config.json"], Asked(ms=(16,))).left_out
+    assert left_out["grouped products, as those of experts: gemmtune tunes none yet"] == 4
+
+
 def test_logits_are_padded_whatever_the_embedding_is_called(tmp_path: Path) -> None:
     found = listed(tmp_path, {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 1, "vocab_size": 50280})
     assert found[problem(50304, 768)] == 1

@@ -37,6 +37,7 @@ _OPENING: Final = frozenset({
 _VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
 _VOCABULARY_STEP: Final = 64
 _MOST_SAID: Final = 300
+_GROUPED: Final = "grouped products, as those of experts: gemmtune tunes none yet"
 _PASSING: Final = "products of two activations, as in attention: engines run fused kernels for them"
 
 
@@ -106,7 +107,7 @@ def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, t
         said = _line(f"{type(error).__name__}: {error}")
         raise ProblemError(f"{where}: the model can't run on the meta device ({said})") from error
     if recorder.grouped:
-        tally.leave_out("grouped products of experts: gemmtune tunes none yet", recorder.grouped)
+        tally.leave_out(_GROUPED, recorder.grouped)
     ran = {product.weight for product in recorder.products}
     linears = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
     if idle := sum(weights[_memory(module.weight)] not in ran for module in linears):
@@ -228,8 +229,12 @@ def _merged(products: list[Product], plan: _Plan, tally: Tally) -> Iterator[Prod
             continue
         first = OPERATORS[product.operator]
         a, b = product.arrays[first], product.arrays[first + 1]
-        if a is None or b is None or len(a.shape) != 2:
+        if a is None or b is None:
             groups[(place,)] = [product]
+            continue
+        if len(a.shape) != 2:
+            # Its rows are tokens of the captured pass, as often as there are experts.
+            tally.leave_out(_GROUPED)
             continue
         parent = product.module.rpartition(".")[0]
         key = product.reads, parent, product.operator, a.shape, b.strides == (1, b.shape[0])
