@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmtune.torch.calls import tf32
 from tuner.files import export_file
-from tuner.tables.importers.products import GROUPED, OPERATORS, OTHERS, Array, count_product
+from tuner.tables.importers.products import ADDING, FACTORS, GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
@@ -45,7 +45,8 @@ class Recording:
                 arrays += [None] * (5 - len(arrays))
                 arrays[4] = arrays[4] or _array(kwargs.get("bias"))
                 fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))
-            count_product(self._tally, operator, arrays, output, "the program", tf32(), fast=fast)
+            factors = (kwargs.get("beta", 1), kwargs.get("alpha", 1)) if operator in ADDING else FACTORS
+            count_product(self._tally, operator, arrays, output, "the program", tf32(), fast=fast, factors=factors)
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]

@@ -21,6 +21,18 @@ def test_the_output_dtype_that_a_product_was_asked_for_counts(tmp_path: Path) ->
     assert recording.shapes.counts == {wide: 1, Gemm.of(16, 128, 64, layout="nn"): 1}
 
 
+def test_what_multiplies_a_product_and_what_is_added_counts(tmp_path: Path) -> None:
+    shapes = (128,), (16, 128), (16, 64), (64, 128)
+    bias, source, a, b = (torch.zeros(extents, dtype=torch.bfloat16, device="meta") for extents in shapes)
+    with record(tmp_path / "shapes.csv") as recording:
+        torch.addmm(bias, a, b, alpha=0.5)
+        torch.addmm(source, a, b, alpha=0.5, beta=2)
+        torch.addmm(source, a, b, alpha=0.5, beta=0)
+        torch.addmm(source, a, b)
+    epilogues = "alpha+bias", "alpha+beta", "alpha", "beta"
+    assert list(recording.shapes.counts) == [Gemm.of(16, 128, 64, layout="nn", epilogue=each) for each in epilogues]
+
+
 def test_products_of_operators_that_are_not_read_are_said(tmp_path: Path) -> None:
     bias, a, b = (torch.zeros(extents, device="meta") for extents in ((128,), (16, 64), (64, 128)))
     with record(tmp_path / "shapes.csv") as recording:

@@ -13,6 +13,10 @@ from tuner.tables.shapes import Tally
 
 #: Operators that multiply matrices, with the place of A among their arguments; B follows it.
 OPERATORS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "_scaled_mm": 0, "_int_mm": 0}
+#: Those of them that add their first argument, multiplied by beta, to the product, multiplied by alpha.
+ADDING: Final = frozenset({"addmm", "baddbmm"})
+#: beta and alpha where a call says none.
+FACTORS: Final = (1.0, 1.0)
 #: Operators that multiply matrices in groups, each group with its own B.
 GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
 #: Other operators that multiply matrices.
@@ -47,8 +51,9 @@ class Array:
 
 
 def count_product(
-    tally: Tally, operator: str, arrays: Sequence[Array | None], output: str, where: str, tf32: bool, fast: bool = True
-) -> None:
+    tally: Tally, operator: str, arrays: Sequence[Array | None], output: str, where: str, tf32: bool, fast: bool = True,
+    factors: tuple[float, float] = FACTORS,
+) -> None:  # fmt: skip
     """Counts one product, or the reason why it is none of ours.
 
     Args:
@@ -56,8 +61,9 @@ def count_product(
         arrays: its arguments; None for those that are no arrays.
         output: dtype of C; empty if it follows from A.
         fast: whether 8-bit floats may be summed as the tensor core does.
+        factors: beta and alpha of operators that add a matrix or a vector.
     """
-    found = problem_of(operator, arrays, output, tf32, fast)
+    found = problem_of(operator, arrays, output, tf32, fast, factors)
     if isinstance(found, str):
         tally.leave_out(found)
         return
@@ -67,7 +73,10 @@ def count_product(
         tally.note(APART)
 
 
-def problem_of(operator: str, arrays: Sequence[Array | None], output: str, tf32: bool, fast: bool = True) -> Gemm | str:
+def problem_of(
+    operator: str, arrays: Sequence[Array | None], output: str, tf32: bool, fast: bool = True,
+    factors: tuple[float, float] = FACTORS,
+) -> Gemm | str:  # fmt: skip
     """The problem, or why gemmtune tunes no such product."""
     first = OPERATORS[operator]
     a, b = arrays[first : first + 2] if len(arrays) >= first + 2 else (None, None)
@@ -89,7 +98,7 @@ def problem_of(operator: str, arrays: Sequence[Array | None], output: str, tf32:
         return "products whose operands have no dense rows or columns"
     layout = letters[0] + letters[1]
     try:
-        return Gemm(m, n, k, *dtypes, layout=layout, batch=batch, epilogue=_epilogue(operator, arrays, m, n))
+        return Gemm(m, n, k, *dtypes, layout=layout, batch=batch, epilogue=_epilogue(operator, arrays, m, n, factors))
     except ProblemError as error:
         return f"products that gemmtune has no kernels for: {error}"
 
@@ -111,11 +120,12 @@ def _dtypes(a: str, b: str, output: str, tf32: bool, fast: bool) -> tuple[str, s
     return first, second, c, "s32" if whole else "f32_promoted" if eight and not fast else "f32"
 
 
-def _epilogue(operator: str, arrays: Sequence[Array | None], m: int, n: int) -> str:
-    if operator in ("addmm", "baddbmm"):
-        added = arrays[0]
-        # A vector is a bias; a matrix is a source that beta multiplies.
-        return "bias" if added is not None and added.shape in ((n,), (1, n)) else "beta"
+def _epilogue(operator: str, arrays: Sequence[Array | None], m: int, n: int, factors: tuple[float, float]) -> str:
+    if operator in ADDING:
+        added, (beta, alpha) = arrays[0], factors
+        # A vector is a bias; a matrix is a source that beta multiplies. What 0 multiplies is not read.
+        second = "" if beta == 0 else "bias" if added is not None and added.shape in ((n,), (1, n)) else "beta"
+        return "+".join(part for part in ("alpha" if alpha != 1 else "", second) if part) or "none"
     if operator == "_scaled_mm":
         bias = arrays[4] if len(arrays) > 4 else None
         scales = _scales(arrays, m, n)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from space.errors import ProblemError
-from tuner.tables.importers.products import GROUPED, OPERATORS, OTHERS, Array, count_product
+from tuner.tables.importers.products import ADDING, FACTORS, GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.importers.source import MOST_LINE, Asked, Source
 from tuner.tables.shapes import Shapes, Tally
 
@@ -17,8 +17,8 @@ _EVENTS: Final = re.compile(r'"traceEvents"\s*:\s*\[')
 _NUMBER: Final = range(2**62)
 #: Last argument of `_scaled_mm` that says how 8-bit floats are summed.
 _FAST: Final = 7
-#: How many scalars operators take that are asked for no dtype of C.
-_SCALARS: Final = {"addmm": 2, "baddbmm": 2}
+#: How many scalars `ADDING` take that are asked for no dtype of C: beta and alpha.
+_SCALARS: Final = 2
 #: Numbers of c10::ScalarType.
 _SCALAR_TYPES: Final = {
     "3": "int32", "5": "float16", "6": "float32", "15": "bfloat16", "23": "float8_e5m2", "24": "float8_e4m3fn",
@@ -59,7 +59,8 @@ def read(source: Source, asked: Asked) -> Shapes:
             concrete = said if isinstance(said, list) else []
             fast = len(concrete) <= _FAST or str(concrete[_FAST]) == "True"
             output = _output(operator, concrete)
-            count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast)
+            factors = _factors(concrete) if operator in ADDING else FACTORS
+            count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast, factors=factors)
     if named and not shaped:
         raise ProblemError(f"{source.path} has {named:,} products without shapes: record with record_shapes=True")
     tally.note("replayed CUDA graphs do not appear in a trace: record with graphs off")
@@ -132,7 +133,22 @@ def _output(operator: str, concrete: list[Any]) -> str:
     if operator == "_scaled_mm":
         said = concrete[_FAST - 1 : _FAST]
     else:
-        # Tensors are empty here; alpha and beta follow the dtype.
-        scalars = [each for each in concrete if each != ""]
-        said = scalars[:1] if len(scalars) > _SCALARS.get(operator, 0) else []
+        # beta and alpha follow the dtype.
+        scalars = _scalars(concrete)
+        said = scalars[:1] if len(scalars) > (_SCALARS if operator in ADDING else 0) else []
     return _SCALAR_TYPES.get(str(said[0]), "") if said else ""
+
+
+def _factors(concrete: list[Any]) -> tuple[float, float]:
+    """beta and alpha, the last scalars; 1 where a trace does not say them as numbers."""
+    scalars = _scalars(concrete)[-_SCALARS:]
+    try:
+        beta, alpha = map(float, scalars)
+    except (TypeError, ValueError):
+        return FACTORS
+    return beta, alpha
+
+
+def _scalars(concrete: list[Any]) -> list[Any]:
+    """The arguments that are no tensors, which are empty in a trace."""
+    return [each for each in concrete if each != ""]

@@ -143,6 +143,19 @@ def test_an_output_dtype_that_a_product_was_asked_for_counts(read: Read) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("concrete", "epilogue"),
+    [
+        (["1", "1"], "bias"), (["1", "0.5"], "alpha+bias"), (["0", "0.5"], "alpha"), (["0", "1"], "none"),
+        (["15", "1", "2"], "alpha+bias"), (["1", "x"], "bias"), ([], "bias"),
+    ],
+)  # fmt: skip
+def test_a_trace_says_what_multiplies_a_product_and_a_bias(read: Read, concrete: list[str], epilogue: str) -> None:
+    more = {"Concrete Inputs": ["", "", "", *concrete]} if concrete else {}
+    bias = event("aten::addmm", [[128], [16, 64], [64, 128]], [[1], [64, 1], [1, 64]], [BF16] * 3, **more)
+    assert list(read("trace.json", trace(bias)).counts) == [Gemm.of(16, 128, 64, epilogue=epilogue)]
+
+
 def test_products_of_operators_that_are_not_read_are_said(read: Read) -> None:
     other = event("aten::_addmm_activation", [[128], [16, 64], [64, 128]], [[1], [64, 1], [1, 64]], [BF16] * 3)
     found = read("trace.json", trace(other))
