@@ -15,6 +15,8 @@ from tuner.fleet.service_client import ServiceClient
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
+#: Statuses below 500 after which a retry may succeed.
+_TEMPORARY: Final = frozenset({408, 425, 429})
 
 
 class GemmtuneError(Exception):
@@ -29,6 +31,11 @@ class GemmtuneError(Exception):
         super().__init__(detail)
         self.status = status
         self.kind = kind
+
+    @property
+    def temporary(self) -> bool:
+        """Whether the same request may succeed later: the service is silent, busy or broken."""
+        return self.kind == "unreachable" or self.status in _TEMPORARY or self.status >= 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Found:
             verified here before its first launch. Empty if none was.
         cublaslt: version of cuBLASLt that a config of the library was measured with; empty if unknown.
         program: its cubin; empty if it has to be built.
+        for_now: whether the source may soon say something else, as a service that was too busy.
     """
 
     config: Config | None
@@ -28,6 +29,7 @@ class Found:
     cublaslt: str = ""
     build_digest: str = ""
     program: bytes = b""
+    for_now: bool = False
 
 
 class Source(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from gemmtune.torch import proofs, sources, streams
 from gemmtune.torch.operands import Refused
-from gemmtune.torch.operators import Compute, operator_of
+from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
+from gemmtune.torch.torchs import Absent as Absent  # what may be prepared
+from gemmtune.torch.torchs import ForNow, Passing, holds
 from space.arch import arch_of_capability
 from space.config import Config
 from space.devices import DeviceProfile, DriverFacts, profile_from
@@ -39,6 +42,8 @@ log = logging.getLogger("gemmtune.torch")
 KEPT_BYTES: Final = 64 << 20
 #: Alignment of each part of scratch memory, the same as that of torch's allocations.
 _ALIGN_BYTES: Final = 512
+#: A source that could not answer is asked again for a kind of call after this time.
+_AGAIN_SECONDS: Final = 1.0
 _NONE: Final = (0, 0)
 _DENSE: Final[Mapping[str, Strides]] = MappingProxyType({})
 
@@ -143,7 +148,7 @@ class Kernel:
 
     def writes(self, out: Tensor) -> bool:
         """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
-        return _holds(out, self.shape, self.dtype, self.device)
+        return holds(out, self.shape, self.dtype, self.device)
 
     def _refuse(self, addresses: tuple[int, ...]) -> None:
         for (name, bytes_), address in zip(self.aligned, addresses, strict=False):
@@ -195,45 +200,6 @@ def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
     return found
 
 
-@dataclass(frozen=True)
-class Absent:
-    """A call that torch computes.
-
-    Attributes:
-        why: the reason, as one sentence.
-        shape, dtype: of C.
-        compute: torch's own operator.
-        strides: of operands whose lines are apart.
-        pending: whether its kernel may still be proved right.
-    """
-
-    why: str
-    device: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    compute: Compute
-    strides: Mapping[str, Strides] = field(default_factory=dict)
-    pending: bool = False
-
-    def launch(
-        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
-        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
-        """Computes C, which is `out` if given."""
-        return self.compute(a, b, bias, source, alpha, beta, out, scales)
-
-    def writes(self, out: Tensor) -> bool:
-        """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
-        return _holds(out, self.shape, self.dtype, self.device)
-
-
-def _holds(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: int) -> bool:
-    return bool(
-        type(out) is Tensor and out.is_cuda and out.get_device() == device and out.dtype is dtype
-        and out.shape == shape and out.is_contiguous() and not out.requires_grad
-    )  # fmt: skip
-
-
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
 #: The prepared call of a kind; None before its first call.
 prepared: Final[Callable[[Hashable], Kernel | Absent | None]] = _PREPARED.get
@@ -263,7 +229,19 @@ def prepare(
             shape = tuple(shape)
             operator = operator_of(problem, shape, dtype, activation, torch.device("cuda", device))
 
+            def forget(passed: Absent) -> None:
+                # Without waiting: the lock is held while kernels are built, and a later call will forget it then.
+                if _LOCK.acquire(blocking=False):
+                    try:
+                        if _PREPARED.get(key) is passed:
+                            del _PREPARED[key]
+                    finally:
+                        _LOCK.release()
+
             def torchs(why: str) -> Absent:
+                if isinstance(why, Passing):
+                    until = time.monotonic() + _AGAIN_SECONDS
+                    return _logged(problem, ForNow(why, device, shape, dtype, operator, strides, until, forget))
                 return _logged(problem, Absent(why, device, shape, dtype, operator, strides))
 
             if torch.cuda.is_current_stream_capturing():
@@ -329,7 +307,7 @@ def _looked_up(
         return f"{about.name}: {error}"
     config = found.config
     if config is None:
-        return found.why
+        return Passing(found.why) if found.for_now else found.why
     family = family_named(config.family)
     if arch not in (built := family.targets | family.fallbacks):
         return f"{family.name} is built for {', '.join(sorted(built))}, {about.name} is {arch}"

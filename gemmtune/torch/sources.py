@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When to verify, on this device, configs that were not measured for exactly the problem.
 VERIFY: Final = ("first_call", "background")
+#: A service that did not answer is left alone for this many times as long as it was waited for.
+_PAUSE: Final = 9
 
 
 @dataclass
@@ -61,18 +64,31 @@ class Bests:
 
 @dataclass
 class Service:
-    """A service over HTTP. Its answers are checked like any input from a network."""
+    """A service over HTTP. Its answers are checked like any input from a network.
+
+    While it does not answer, waiting for it takes at most a tenth of the time, however many problems are asked for.
+    """
 
     client: Client
     trusted: Sequence[str] = TRUSTED
     neighbours: str = NEIGHBOURS[0]
+    _silent: str = field(default="", init=False)
+    _silent_until: float = field(default=0.0, init=False)
 
     def find(self, problem: Problem, device: str) -> Found:
+        asked = time.monotonic()
+        if asked < self._silent_until:
+            return Found(None, self._silent, for_now=True)
         question: dict[str, Any] = dict(problem.fields())
         try:
             said = self.client.best(**question, device=device, neighbours=self.neighbours)
             config = family_named(said.family).config(said.knobs) if said.family else None
-        except (GemmtuneError, SpaceError) as error:
+        except GemmtuneError as error:
+            if error.status == 0 and error.temporary:
+                now = time.monotonic()
+                self._silent, self._silent_until = str(error), now + _PAUSE * (now - asked)
+            return Found(None, str(error), for_now=error.temporary)
+        except SpaceError as error:
             return Found(None, str(error))
         version = _text_in(said.document, "evidence", "provenance", "cublaslt")
         built = _text_in(said.document, "evidence", "build_digest")

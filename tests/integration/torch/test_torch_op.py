@@ -343,6 +343,44 @@ def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
     assert service.find(Gemm.parse("1x64x64"), DEVICE).config is None
 
 
+def test_what_a_service_could_not_answer_is_for_now() -> None:
+    import httpx2
+
+    from gemmtune import Client
+
+    service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(lambda request: said)))
+    for status, for_now in ((429, True), (503, True), (500, True), (400, False), (401, False), (200, False)):
+        for body in ("{\"type\": \"/problems/planted\", \"detail\": \"planted\"}", "<html>"):
+            said = httpx2.Response(status, text=body)
+            found = service.find(Gemm.parse("1x64x64"), DEVICE)
+            assert (found.config, found.for_now) == (None, for_now), (status, body)
+
+
+def test_a_silent_service_is_waited_for_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx2
+
+    from gemmtune import Client
+
+    now, asked = 100.0, 0
+
+    def silent(request: httpx2.Request) -> httpx2.Response:
+        nonlocal now, asked
+        now, asked = now + 10, asked + 1
+        raise httpx2.ConnectTimeout("planted")
+
+    monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now))
+    service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(silent)))
+    first = service.find(Gemm.parse("1x64x64"), DEVICE)
+    assert first.for_now
+    assert "does not answer (planted)" in first.why
+    now += 89
+    assert service.find(Gemm.parse("2x64x64"), DEVICE) == first
+    assert asked == 1
+    now += 2
+    assert service.find(Gemm.parse("2x64x64"), DEVICE) == first
+    assert asked == 2
+
+
 def test_programs_name_a_config_and_a_reason() -> None:
     found = sources.Found(None, "planted")
     assert (found.config, found.why, found.source, found.cublaslt) == (None, "planted", "", "")

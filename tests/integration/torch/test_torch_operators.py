@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import gemm, kernels, op, streams  # noqa: E402
+from gemmtune.torch import gemm, kernels, op, streams, torchs  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.operands import output_dtype, output_shape, problem_of  # noqa: E402
 from gemmtune.torch.operators import operator_of  # noqa: E402
@@ -181,7 +181,7 @@ def test_a_prepared_call_goes_straight_to_torchs_operator(monkeypatch: pytest.Mo
     a, b, out = random(8, 16), random(16, 24), torch.empty(8, 24, dtype=BF16)
     absent = kernels.Absent("planted", 0, (8, 24), BF16, compute)
     monkeypatch.setattr(op, "prepared", lambda kind: absent)
-    monkeypatch.setattr(kernels, "_holds", lambda tensor, shape, dtype, device: tensor.shape == shape)
+    monkeypatch.setattr(torchs, "holds", lambda tensor, shape, dtype, device: tensor.shape == shape)
     assert gemm(a, b) is a
     assert gemm(a, b, out=out) is out
     assert noted == [None, out]

@@ -16,9 +16,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import configure, kernels, proofs  # noqa: E402
+from gemmtune.torch import configure, kernels, proofs, torchs  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.operators import DTYPES  # noqa: E402
+from gemmtune.torch.sources import Found  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
@@ -257,6 +258,49 @@ def test_what_was_measured_is_launched_at_once(prepared: Prepared, monkeypatch: 
     monkeypatch.setattr(kernels, "_looked_up", lambda *_: prepared.kernel(proved=True))
     assert isinstance(prepared.prepare(), kernels.Kernel)
     assert prepared.asked == 0
+
+
+@pytest.mark.parametrize("for_now", [True, False])
+def test_a_source_that_could_not_answer_is_asked_again_after_a_second(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, for_now: bool
+) -> None:
+    why, now, asked = "slow down", 100.0, 0
+
+    def looked_up(*_: object) -> str:
+        nonlocal asked
+        asked += 1
+        return torchs.Passing(why) if for_now else why
+
+    for module in (kernels, torchs):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(kernels, "_looked_up", looked_up)
+    a, b = torch.ones(64, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
+
+    def call() -> None:
+        found = kernels.prepared("kind") or prepared.prepare()
+        assert isinstance(found, kernels.Absent)
+        assert found.why == "slow down"
+        assert torch.equal(found.launch(a, b, None, None, 1.0, 1.0), a @ b)
+
+    for after, expected in ((0.0, 1), (0.9, 1), (0.2, 1), (0.0, 2), (0.5, 2)):
+        now += after
+        call()
+        assert asked == (expected if for_now else 1)
+    now += 1
+    call()
+    monkeypatch.setattr(kernels, "_looked_up", lambda *_: prepared.kernel(proved=True))
+    assert isinstance(prepared.prepare(), kernels.Kernel if for_now else kernels.Absent)
+
+
+def test_what_a_source_finds_for_now_is_not_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=60 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: about)
+    monkeypatch.setattr(kernels, "power_limits_w", lambda _: (700.0, 700.0))
+    for for_now in (True, False):
+        source = SimpleNamespace(find=lambda *_, for_now=for_now: Found(None, "slow down", for_now=for_now))
+        why = kernels._looked_up(Gemm.of(64, 64, 64), 0, (64, 64), torch.bfloat16, source, {})
+        assert why == "slow down"
+        assert isinstance(why, torchs.Passing) == for_now
 
 
 def test_another_word_for_when_is_refused() -> None:

@@ -1,0 +1,82 @@
+"""Calls that torch computes: for good, or until the source of configs can be asked again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gemmtune.torch.operators import Compute
+from workers.cuda.copies import Strides
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A call that torch computes.
+
+    Attributes:
+        why: the reason, as one sentence.
+        shape, dtype: of C.
+        compute: torch's own operator.
+        strides: of operands whose lines are apart.
+        pending: whether its kernel may still be proved right.
+    """
+
+    why: str
+    device: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    compute: Compute
+    strides: Mapping[str, Strides] = field(default_factory=dict)
+    pending: bool = False
+
+    def launch(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Computes C, which is `out` if given."""
+        return self.compute(a, b, bias, source, alpha, beta, out, scales)
+
+    def writes(self, out: Tensor) -> bool:
+        """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
+        return holds(out, self.shape, self.dtype, self.device)
+
+
+class Passing(str):
+    """Why torch has to compute for now: a source that could not answer may soon."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class ForNow(Absent):
+    """A call that torch computes until its source can be asked again.
+
+    Attributes:
+        until: when, by the monotonic clock.
+        forget: has the next call of this kind prepared anew.
+    """
+
+    until: float = math.inf
+    forget: Callable[[Absent], None] = lambda _: None
+
+    def launch(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Computes C, which is `out` if given; the next call asks again if the time has come."""
+        if time.monotonic() >= self.until:
+            self.forget(self)
+        return self.compute(a, b, bias, source, alpha, beta, out, scales)
+
+
+def holds(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: int) -> bool:
+    """Whether `out` is a plain, contiguous tensor of this shape and dtype on this device, without a gradient."""
+    return bool(
+        type(out) is Tensor and out.is_cuda and out.get_device() == device and out.dtype is dtype
+        and out.shape == shape and out.is_contiguous() and not out.requires_grad
+    )  # fmt: skip
