@@ -60,12 +60,21 @@ class BestAnswer:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """From the service's JSON."""
+        """From the service's JSON.
+
+        Raises:
+            KeyError, TypeError: a member is missing, or is not what a service says.
+        """
         config = document["config"] or {"family": None, "knobs": {}}
-        return cls(
+        made = cls(
             document["source"], config["family"], config["knobs"], document["time_us"], document["tflops"],
             document["why"], document,
         )  # fmt: skip
+        texts = isinstance(made.source, str) and isinstance(made.family, str | None) and isinstance(made.why, str)
+        numbers = isinstance(made.time_us, int | float | None) and isinstance(made.tflops, int | float | None)
+        if not (texts and numbers and isinstance(made.knobs, Mapping)):
+            raise TypeError("members of an answer have other types than a service gives them")
+        return made
 
 
 class Client(Managing):
@@ -111,7 +120,7 @@ class Client(Managing):
         """
         asked = {"device": device, "policy": policy, "neighbours": neighbours}
         query = _problem(m, n, k, dtype, layout, kind, fields) | {name: word for name, word in asked.items() if word}
-        return BestAnswer.of(self._json("GET", "/v1/best", has="source", **query))
+        return self._best_of(self._service.document("GET", "/v1/best", params=query, has="source"))
 
     def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
         """The best known configs for any number of problems, in the same order.
@@ -127,8 +136,10 @@ class Client(Managing):
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
             body = {"problems": [dict(problems[place]) for place in asked]} | ({"device": device} if device else {})
-            items = self._json("POST", "/v1/best:batch", body, has="items")["items"]
-            answers |= {place: BestAnswer.of(item) for place, item in zip(asked, items, strict=True) if item}
+            items = self._service.items("POST", "/v1/best:batch", body)
+            if len(items) != len(asked):
+                raise self._service.foreign()
+            answers |= {place: self._best_of(item) for place, item in zip(asked, items, strict=True) if item}
             # Not computed within the service's time limit; the service caches what it did compute.
             left = [place for place in asked if place not in answers]
             if len(left) == len(asked):
@@ -143,7 +154,7 @@ class Client(Managing):
         Raises:
             GemmtuneError: the service can't be reached.
         """
-        return list(self._json("GET", "/v1/devices", has="items")["items"])
+        return self._service.items("GET", "/v1/devices")
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str | None = None,
@@ -158,7 +169,7 @@ class Client(Managing):
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        return self._json("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)}, has="legal")
+        return self._service.document("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)}, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
         """All bests of a device; None if the table's content hash still is `content`.
@@ -166,10 +177,14 @@ class Client(Managing):
         Raises:
             GemmtuneError: the service has no best of that device.
         """
-        headers = {"If-None-Match": f'"{content}"'} if content else {}
+        path = f"/v1/tables/{quote(device, safe='')}"
+        if not content:
+            return self._service.document("GET", path)
+        document = self._service.call("GET", path, headers={"If-None-Match": f'"{content}"'})
         # 304 Not Modified has no body.
-        document = self._service.call("GET", f"/v1/tables/{quote(device, safe='')}", headers=headers)
-        return None if document is None else dict(document)
+        if document is not None and not isinstance(document, dict):
+            raise self._service.foreign()
+        return document
 
     def table_as(
         self, device: str, format: str, *, min_gain: float | None = None, torch: str | None = None
@@ -194,7 +209,7 @@ class Client(Managing):
             GemmtuneError: the service can't be reached.
         """
         query: dict[str, str | int] = {"limit": limit} | ({"device": device} if device else {})
-        return list(self._json("GET", "/v1/misses", has="items", **query)["items"])
+        return self._service.items("GET", "/v1/misses", params=query)
 
     def bests(self, device: str) -> Iterator[dict[str, Any]]:
         """The entries of a device's table, page by page.
@@ -229,8 +244,11 @@ class Client(Managing):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _json(self, method: str, path: str, body: object = None, *, has: str, **query: str | int) -> dict[str, Any]:
-        return dict(self._service.call(method, path, body, params=query or None, has=has))
+    def _best_of(self, document: Any) -> BestAnswer:  # noqa: ANN401  (JSON)
+        try:
+            return BestAnswer.of(document)
+        except (KeyError, TypeError) as error:
+            raise self._service.foreign() from error
 
 
 def _problem(

@@ -28,7 +28,7 @@ class Managing(Reading):
         """
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         body = _campaign(name, devices, problems, ladders, budget, priority)
-        return dict(self._service.call("POST", "/v1/campaigns", body, headers=headers))
+        return self._service.document("POST", "/v1/campaigns", body, headers=headers)
 
     def estimate_campaign(
         self, name: str, devices: Sequence[str | Mapping[str, Any]], *, problems: Sequence[Mapping[str, Any]] = (),
@@ -36,7 +36,7 @@ class Managing(Reading):
     ) -> Document:  # fmt: skip
         """What a campaign would take; nothing is created."""
         body = _campaign(name, devices, problems, ladders, budget, priority)
-        return dict(self._service.call("POST", "/v1/campaigns:estimate", body))
+        return self._service.document("POST", "/v1/campaigns:estimate", body)
 
     def campaigns(self, **filters: str) -> Iterator[Document]:
         """Campaigns; `filters` are `status` and `order`."""
@@ -142,10 +142,13 @@ class Managing(Reading):
 
     def metrics(self) -> str:
         """Metrics in Prometheus' text format."""
-        return self._service.fetch("/metrics", {}).decode()
+        try:
+            return self._service.fetch("/metrics", {}).decode()
+        except UnicodeDecodeError as error:
+            raise self._service.foreign() from error
 
     def _order(self, path: str, body: object = None) -> Document:
-        return dict(self._service.call("POST", path, body))
+        return self._service.document("POST", path, body)
 
 
 def _campaign(

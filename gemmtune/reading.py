@@ -66,11 +66,11 @@ class Reading:
 
     def weights(self, device: str) -> list[Document]:
         """Weights that were measured, those with most values of M first."""
-        return list(self._ask("/v1/weights", device=device)["items"])
+        return self._service.items("GET", "/v1/weights", params={"device": device})
 
     def rules(self, family: str | None = None) -> list[Document]:
         """Every rule of every family, or of one."""
-        return list(self._ask("/v1/rules", family=family)["items"])
+        return self._service.items("GET", "/v1/rules", params={"family": family} if family is not None else None)
 
     def rule(self, rule: str) -> Document:
         """One rule."""
@@ -101,7 +101,7 @@ class Reading:
     ) -> Document:
         """`explain`, with the state of every value of every knob."""
         body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device}
-        return dict(self._service.call("POST", "/v1/explain:neighbours", body))
+        return self._service.document("POST", "/v1/explain:neighbours", body)
 
     def rounds(self, **filters: str | int) -> Iterator[Document]:
         """Rounds, newest first; `filters` are `worker`, `campaign`, `status` and `since`."""
@@ -150,7 +150,11 @@ class Reading:
             if line:
                 said[name] = value.strip()
             elif "data" in said:
-                yield {"id": said.get("id"), "event": said.get("event"), "data": json.loads(said["data"])}
+                try:
+                    data = json.loads(said["data"])
+                except (ValueError, RecursionError) as error:
+                    raise self._service.foreign() from error
+                yield {"id": said.get("id"), "event": said.get("event"), "data": data}
                 said = {}
 
     def caller(self) -> Document:
@@ -163,7 +167,7 @@ class Reading:
 
     def _ask(self, path: str, **query: str | int | bool | None) -> Document:
         asked = {name: value for name, value in query.items() if value is not None}
-        return dict(self._service.call("GET", path, params=asked or None))
+        return self._service.document("GET", path, params=asked or None)
 
 
 def _flag(value: bool) -> str:

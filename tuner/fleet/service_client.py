@@ -106,14 +106,42 @@ class ServiceClient:
             content=None if body is None else json.dumps(body, allow_nan=False).encode(),
             headers={"Content-Type": "application/json"} | dict(headers or {}),
         )  # fmt: skip
-        other = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
         try:
             document = response.json() if response.content else None
-        except ValueError as error:
-            raise self._error_of(0, "not-gemmtune", other) from error
+        except (ValueError, RecursionError) as error:
+            raise self.foreign() from error
         if has and not (isinstance(document, dict) and has in document):
-            raise self._error_of(0, "not-gemmtune", other)
+            raise self.foreign()
         return document
+
+    def document(
+        self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None, has: str = "",
+    ) -> dict[str, Any]:  # fmt: skip
+        """The response's JSON object; anything else is not gemmtune's.
+
+        Raises:
+            Unreachable, FleetError: as `call`.
+        """
+        said = self.call(method, path, body, params=params, headers=headers, has=has)
+        if not isinstance(said, dict):
+            raise self.foreign()
+        return said
+
+    def items(
+        self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """The items of a list that has no pages.
+
+        Raises:
+            Unreachable, FleetError: as `call`.
+        """
+        return self._items(self.document(method, path, body, params=params, has="items"))
+
+    def foreign(self) -> Exception:
+        """The exception for a response that is not gemmtune's."""
+        detail = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
+        return self._error_of(0, "not-gemmtune", detail)
 
     def fetch(self, path: str, params: Mapping[str, Any]) -> bytes:
         """The body of a response that is not JSON.
@@ -127,8 +155,8 @@ class ServiceClient:
         """The items of a list, fetched in pages of `limit`."""
         query = {"limit": limit, **params}
         while True:
-            page = self.call("GET", path, params=query, has="items")
-            yield from page["items"]
+            page = self.document("GET", path, params=query, has="next")
+            yield from self._items(page)
             if page["next"] is None:
                 return
             query["cursor"] = page["next"]
@@ -151,6 +179,8 @@ class ServiceClient:
                 yield from said.iter_lines()
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
+        except httpx2.DecodingError as error:
+            raise self.foreign() from error
 
     def close(self) -> None:
         """Closes connections."""
@@ -168,15 +198,23 @@ class ServiceClient:
         except httpx2.TransportError as error:
             detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
             raise self._error_of(0, "unreachable", detail) from error
+        except httpx2.DecodingError as error:
+            raise self.foreign() from error
         if response.status_code >= 400:
             raise self._refusal(response.status_code, response.content)
         return response
+
+    def _items(self, document: Mapping[str, Any]) -> list[Any]:
+        found = document.get("items")
+        if not isinstance(found, list):
+            raise self.foreign()
+        return found
 
     def _refusal(self, status: int, content: bytes) -> Exception:
         try:
             document = json.loads(content)
             kind, detail = str(document["type"]), str(document["detail"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)

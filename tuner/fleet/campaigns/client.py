@@ -82,41 +82,41 @@ class HttpCampaigns:
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return dict(self._service.call("POST", "/v1/campaigns", _body(request), headers=headers, has="id"))
+        return self._service.document("POST", "/v1/campaigns", _body(request), headers=headers, has="id")
 
     def estimate(self, request: CampaignRequest) -> Document:
-        return dict(self._service.call("POST", "/v1/campaigns:estimate", _body(request), has="untunable"))
+        return self._service.document("POST", "/v1/campaigns:estimate", _body(request), has="untunable")
 
     def campaigns(self) -> Iterator[Document]:
         return self._service.pages("/v1/campaigns", {}, PAGE)
 
     def progress(self, campaign_id: int) -> Document:
-        return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}", has="campaign"))
+        return self._service.document("GET", f"/v1/campaigns/{campaign_id}", has="campaign")
 
     def summary(self, campaign_id: int) -> Document:
-        return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}/summary", has="progress"))
+        return self._service.document("GET", f"/v1/campaigns/{campaign_id}/summary", has="progress")
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
         filters = {"status": status.value} if status else {}
         return self._service.pages(f"/v1/campaigns/{campaign_id}/problems", filters, PAGE)
 
     def change(self, campaign_id: int, change: Change) -> Document:
-        return dict(self._service.call("POST", f"/v1/campaigns/{campaign_id}:{change}", has="id"))
+        return self._service.document("POST", f"/v1/campaigns/{campaign_id}:{change}", has="id")
 
     def misses(self, device: str) -> list[Document]:
         query = {"device": device, "limit": misses.MOST_MISSES}
-        return list(self._service.call("GET", "/v1/misses", params=query)["items"])
+        return self._service.items("GET", "/v1/misses", params=query)
 
     def workers(self, gone: bool) -> Iterator[Document]:
         return self._service.pages("/v1/workers", {"gone": "true" if gone else "false"}, PAGE)
 
     def drain(self, worker_id: int) -> Document:
-        return dict(self._service.call("POST", f"/v1/workers/{worker_id}:drain", has="status"))
+        return self._service.document("POST", f"/v1/workers/{worker_id}:drain", has="status")
 
     def revoke(self, worker: str, token: str, since: datetime | None, reason: str) -> Document:
         named = {"worker": worker} if worker else {"token": token}
         body = named | {"since": since.isoformat() if since else None, "reason": reason}
-        return dict(self._service.call("POST", "/v1/workers:revoke", body, has="measurements"))
+        return self._service.document("POST", "/v1/workers:revoke", body, has="measurements")
 
 
 CampaignClient = LocalCampaigns | HttpCampaigns

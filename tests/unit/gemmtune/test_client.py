@@ -1,0 +1,127 @@
+"""Whatever is not gemmtune's answer is the client's own error."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from gemmtune import Client
+from gemmtune.client import GemmtuneError
+
+ANSWER: dict[str, Any] = {
+    "source": "measured", "config": {"family": "gemv", "knobs": {}}, "time_us": 5.0, "tflops": 1.0, "why": "because",
+}  # fmt: skip
+GIVEN: dict[str, Any] = {
+    "m": 1, "n": 2, "k": 3, "knobs": {}, "problems": [{"m": 1, "n": 2, "k": 3}], "devices": ["NVIDIA H200"],
+    "format": "csv", "problem": {"m": 1, "n": 2, "k": 3}, "change": 1, "content": "digest",
+}  # fmt: skip
+#: Methods for which these bodies may be right: files, streams, and what has no answer.
+OF_TEXT = {"table_as", "remove_build", "metrics", "events", "watch_campaign"}
+FOREIGN = {
+    "empty": httpx2.Response(200), "null": httpx2.Response(200, text="null"), "list": httpx2.Response(200, json=[[1]]),
+    "number": httpx2.Response(200, json=7), "page": httpx2.Response(200, text="<html>It works!</html>"),
+    "bytes": httpx2.Response(200, content=b"\xff\xfe\xfd"), "deep": httpx2.Response(200, text="[" * 100_000),
+    "moved": httpx2.Response(302, headers={"Location": "http://elsewhere"}),
+}  # fmt: skip
+METHODS = [
+    name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_") and name != "close"
+]
+
+
+def client(answer: Callable[[httpx2.Request], httpx2.Response]) -> Client:
+    return Client("http://127.0.0.1:8643", transport=httpx2.MockTransport(answer))
+
+
+def saying(response: httpx2.Response) -> Client:
+    return client(lambda _: httpx2.Response(response.status_code, content=response.content, headers=response.headers))
+
+
+def asked(method: Callable[..., Any]) -> None:
+    """Calls a method with values for what it requires, and reads what it returns."""
+    needed = [
+        each for each in inspect.signature(method).parameters.values()
+        if each.default is inspect.Parameter.empty and each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]  # fmt: skip
+    said = method(**{each.name: GIVEN.get(each.name, 1 if each.annotation == "int" else "word") for each in needed})
+    if isinstance(said, Iterator):
+        list(said)
+
+
+def refused(method: Callable[..., Any]) -> None:
+    with pytest.raises(GemmtuneError, match="answers, but not as gemmtune does") as found:
+        asked(method)
+    assert (found.value.status, found.value.kind, found.value.temporary) == (0, "not-gemmtune", False)
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in OF_TEXT])
+def test_a_body_that_is_not_gemmtunes_is_one_error(name: str, foreign: str) -> None:
+    with saying(FOREIGN[foreign]) as one:
+        refused(getattr(one, name))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_broken_encoding_is_one_error(name: str) -> None:
+    def broken(_: httpx2.Request) -> httpx2.Response:
+        body = httpx2.ByteStream(b"this is not gzip")
+        return httpx2.Response(200, headers={"Content-Encoding": "gzip"}, stream=body)
+
+    with client(broken) as one:
+        refused(getattr(one, name))
+
+
+def test_text_that_is_none_is_one_error() -> None:
+    with saying(FOREIGN["bytes"]) as one:
+        refused(one.metrics)
+    with saying(httpx2.Response(200, text="id: 1\nevent: hello\ndata: {\n\n")) as one:
+        refused(one.events)
+
+
+def test_an_answer_that_lacks_a_member_or_has_another_type_there_is_one_error() -> None:
+    wrong: list[Any] = [{name: value for name, value in ANSWER.items() if name != lacking} for lacking in ANSWER]
+    for name, values in {
+        "source": (7, None), "time_us": ("5", [5]), "tflops": ({},), "why": (None,),
+        "config": ("word", [1], {"family": "gemv"}, {"family": 7, "knobs": {}}, {"family": "gemv", "knobs": [1]}),
+    }.items():  # fmt: skip
+        wrong += [ANSWER | {name: value} for value in values]
+    for document in wrong:
+        with saying(httpx2.Response(200, json=document)) as one:
+            refused(one.best)
+        with saying(httpx2.Response(200, json={"items": [document]})) as one:
+            refused(one.best_many)
+    for items in (None, {}, "word", [], [ANSWER, ANSWER]):
+        with saying(httpx2.Response(200, json={"items": items})) as one:
+            refused(one.best_many)
+    for page in ({"items": []}, {"items": None, "next": None}, {"next": None}):
+        with saying(httpx2.Response(200, json=page)) as one:
+            refused(one.measurements)
+
+
+def test_a_table_is_unchanged_only_where_a_hash_was_given() -> None:
+    with saying(httpx2.Response(304)) as one:
+        assert one.table("NVIDIA H200", "digest") is None
+        refused(one.table)
+    with saying(httpx2.Response(200, json=[1])) as one, pytest.raises(GemmtuneError, match="not as gemmtune does"):
+        one.table("NVIDIA H200", "digest")
+
+
+@pytest.mark.parametrize(
+    ("status", "temporary"), [(429, True), (408, True), (500, True), (503, True), (400, False), (404, False)]
+)
+def test_what_may_succeed_later_is_temporary(status: int, temporary: bool) -> None:
+    with saying(httpx2.Response(status)) as one, pytest.raises(GemmtuneError) as found:
+        one.fleet()
+    assert (found.value.status, found.value.temporary) == (status, temporary)
+
+
+def test_silence_is_temporary() -> None:
+    def silent(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("planted")
+
+    with client(silent) as one, pytest.raises(GemmtuneError) as found:
+        one.fleet()
+    assert (found.value.status, found.value.kind, found.value.temporary) == (0, "unreachable", True)
