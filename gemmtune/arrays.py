@@ -100,7 +100,7 @@ def problem_of(a: Array, b: Array, out: Array, scales: str = "") -> Gemm:
         raise ArrayRefused(f"a is {a.shape}, b {b.shape}, out {out.shape}: C[M,N] is A[M,K] by B[K,N]")
     if len({a.device, b.device, out.device}) > 1:
         raise ArrayRefused(f"a is on GPU {a.device}, b on {b.device}, out on {out.device}: move them to one")
-    if out.strides != _dense(out.shape):
+    if not _is_dense(out):
         raise ArrayRefused(f"out has strides {out.strides}: C is written row by row, without gaps")
     letters = "".join(_lies(name, array)[0] for name, array in (("a", a), ("b", b)))
     first, second = ("tf32" if each.dtype == "f32" else each.dtype for each in (a, b))
@@ -124,7 +124,7 @@ def scales_of(a: Array, b: Array, first: Array, second: Array) -> str:
         ArrayRefused: they are neither one number each nor one for each row of A and column of B.
     """
     for name, scale in (("scale of a", first), ("scale of b", second)):
-        if scale.dtype != "f32" or scale.strides != _dense(scale.shape) or scale.device != a.device:
+        if scale.dtype != "f32" or not _is_dense(scale) or scale.device != a.device:
             raise ArrayRefused(f"the {name} is {scale.shape} {scale.dtype}: give dense f32 on GPU {a.device}")
     sizes = math.prod(first.shape), math.prod(second.shape)
     if sizes == (1, 1):
@@ -142,6 +142,12 @@ def _lies(name: str, array: Array) -> tuple[str, Strides | None]:
     if found is None:
         raise ArrayRefused(f"{name} is {array.shape}, strides {array.strides}: {READABLE}; copy it")
     return found
+
+
+def _is_dense(array: Array) -> bool:
+    """Whether it lies row by row without gaps; no address depends on the stride of a single line."""
+    each = zip(array.shape, array.strides, _dense(array.shape), strict=True)
+    return all(extent == 1 or stride == dense for extent, stride, dense in each)
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:

@@ -105,6 +105,21 @@ def test_scales_are_one_for_each_operand_or_one_for_each_row_and_column() -> Non
             of(first, second)
 
 
+def test_strides_of_single_lines_are_of_no_account() -> None:
+    w = zeros(16, 64)
+    assert problem(zeros(1, 16), w, zeros(2, 128)[:1, :64]) == Gemm.of(1, 64, 16, "fp16", "nn")
+    assert problem(zeros(8, 16), zeros(16, 1), zeros(8, 1)).n == 1
+    for apart in (zeros(3, 2, 64)[:, :1], zeros(8, 2)[:, :1].reshape(1, 8, 1)):
+        with pytest.raises(ArrayRefused, match="row by row"):
+            problem(zeros(*apart.shape[:2], 16), zeros(apart.shape[0], 16, apart.shape[2]), apart)
+    a, b = (array_of(OnGpu(each), "a") for each in (zeros(8, 16), w))
+    row, column = zeros(2, 128, dtype="float32")[:1, :64], zeros(8, 1, dtype="float32")
+    assert row.strides == (512, 4)
+    assert scales_of(a, b, array_of(OnGpu(column), "a"), array_of(OnGpu(row), "b")) == "scaled_rowwise"
+    with pytest.raises(ArrayRefused, match="give dense f32"):
+        scales_of(a, b, array_of(OnGpu(zeros(8, 2, dtype="float32")[:, :1]), "a"), array_of(OnGpu(row), "b"))
+
+
 class Host:
     """Host memory in a GPU's place."""
 
