@@ -21,8 +21,8 @@ _DTYPES: Final = {
     (4, 16): "bf16", (2, 16): "fp16", (2, 32): "f32", (10, 8): "fp8_e4m3", (12, 8): "fp8_e5m2", (0, 8): "int8",
     (1, 8): "uint8", (0, 32): "s32",
 }  # fmt: skip
-#: The producer waits for nothing: the caller orders its own streams.
-_NO_SYNCHRONIZATION: Final = -1
+#: DLPack's word for CUDA's default stream, as 0 is none there. JAX takes -1, which asks for no order, as a stream too.
+_DEFAULT_STREAM: Final = 1
 
 
 class ArrayRefused(ValueError):
@@ -58,8 +58,11 @@ class Array:
     held: object
 
 
-def array_of(value: Any, name: str) -> Array:  # noqa: ANN401  (whatever speaks DLPack)
+def array_of(value: Any, name: str, stream: int = 0) -> Array:  # noqa: ANN401  (whatever speaks DLPack)
     """An array by DLPack's protocol.
+
+    Args:
+        stream: handle of the CUDA stream that will use it: its producer makes that one wait for what writes the array.
 
     Raises:
         ArrayRefused: it does not speak DLPack, is not in a GPU's memory, or has a dtype that kernels don't know.
@@ -69,7 +72,7 @@ def array_of(value: Any, name: str) -> Array:  # noqa: ANN401  (whatever speaks 
     kind, _ = value.__dlpack_device__()
     if int(kind) not in (_CUDA, _MANAGED):
         raise ArrayRefused(f"{name} is not in a GPU's memory (DLPack device {int(kind)}): copy it there")
-    capsule = value.__dlpack__(stream=_NO_SYNCHRONIZATION)
+    capsule = value.__dlpack__(stream=stream or _DEFAULT_STREAM)
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(address(capsule, b"dltensor"))

@@ -37,7 +37,8 @@ def launch(
 
     Args:
         a, b, out: [M,K], [K,N] and [M,N], or batches of them, in one GPU's memory; they speak DLPack.
-        stream: handle of a CUDA stream, as `cupy.cuda.Stream.ptr` gives it; 0 for the default stream.
+        stream: handle of a CUDA stream, as `cupy.cuda.Stream.ptr` gives it; 0 for the default stream. The arrays'
+            producers make it wait for what still writes them, as DLPack has it.
         scales: of 8-bit floats `a` and `b`, f32 on the GPU: one number each, or M for a's rows and N for b's columns.
         table: a table or a bundle of `gemmtune export`; GEMMTUNE_TABLE by default.
 
@@ -46,8 +47,9 @@ def launch(
             launched on them.
         TableError: the table can't be read.
     """
-    arrays = array_of(a, "a"), array_of(b, "b"), array_of(out, "out")
-    factors = tuple(array_of(each, f"the scale of {name}") for each, name in zip(scales or (), "ab", strict=False))
+    arrays = array_of(a, "a", stream), array_of(b, "b", stream), array_of(out, "out", stream)
+    named = zip(scales or (), "ab", strict=False)
+    factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in named)
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
     apart = tuple(strides_of(*arrays[:2]).items())
     with _LOCK:

@@ -18,16 +18,17 @@ from workers.cuda.copies import Strides
 
 
 class OnGpu:
-    """A NumPy array that claims to be on a GPU."""
+    """A NumPy array that claims to be on a GPU, and notes for which streams it was asked."""
 
     def __init__(self, array: Any) -> None:  # noqa: ANN401
         self.array = array
+        self.streams: list[int] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0
 
     def __dlpack__(self, *, stream: int) -> object:
-        assert stream == -1
+        self.streams.append(stream)
         return self.array.__dlpack__()
 
 
@@ -178,6 +179,15 @@ def read(asked: Gemm, name: str, address: int, lies: Strides | None) -> Any:  # 
     shape, steps = (operand.batch, lines, width), (lies.matrix * size, lies.line * size, size)
     found = np.lib.stride_tricks.as_strided(flat, shape, steps)
     return found.swapaxes(1, 2) if operand.column_major else found
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(0, 1), (1, 1), (2, 2), (0x7F00_1234, 0x7F00_1234)])
+def test_producers_are_asked_for_the_stream_of_the_launch(stream: int, expected: int) -> None:
+    a, b, out = (OnGpu(zeros(*shape, dtype="int8")) for shape in ((8, 16), (16, 32), (8, 32)))
+    scales = OnGpu(zeros(8, 1, dtype="float32")), OnGpu(zeros(1, 32, dtype="float32"))
+    with pytest.raises(ArrayRefused):
+        gemmtune.launch(a, b, out, stream, scales=scales)
+    assert [each.streams for each in (a, b, out, *scales)] == [[expected]] * 5
 
 
 def test_launch_names_what_it_lacks(tmp_path: Path) -> None:
