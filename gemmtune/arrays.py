@@ -22,7 +22,7 @@ _DTYPES: Final = {
     (1, 8): "uint8", (0, 32): "s32",
 }  # fmt: skip
 #: DLPack's word for CUDA's default stream, as 0 is none there. JAX takes -1, which asks for no order, as a stream too.
-_DEFAULT_STREAM: Final = 1
+_DEFAULT_STREAM, _NO_ORDER = 1, -1
 
 
 class ArrayRefused(ValueError):
@@ -72,7 +72,11 @@ def array_of(value: Any, name: str, stream: int = 0) -> Array:  # noqa: ANN401  
     kind, _ = value.__dlpack_device__()
     if int(kind) not in (_CUDA, _MANAGED):
         raise ArrayRefused(f"{name} is not in a GPU's memory (DLPack device {int(kind)}): copy it there")
-    capsule = value.__dlpack__(stream=stream or _DEFAULT_STREAM)
+    try:
+        capsule = value.__dlpack__(stream=stream or _DEFAULT_STREAM)
+    except BufferError:
+        # torch knows no per-thread default stream: the caller has to order that one.
+        capsule = value.__dlpack__(stream=_NO_ORDER)
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(address(capsule, b"dltensor"))

@@ -241,7 +241,9 @@ def prepare(
             def torchs(why: str) -> Absent:
                 if isinstance(why, Passing):
                     until = time.monotonic() + _AGAIN_SECONDS
-                    return _logged(problem, ForNow(why, device, shape, dtype, operator, strides, until, forget))
+                    return _logged(
+                        problem, ForNow(why, device, shape, dtype, operator, strides, until=until, forget=forget)
+                    )
                 return _logged(problem, Absent(why, device, shape, dtype, operator, strides))
 
             if torch.cuda.is_current_stream_capturing():

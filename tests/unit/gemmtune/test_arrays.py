@@ -190,6 +190,18 @@ def test_producers_are_asked_for_the_stream_of_the_launch(stream: int, expected:
     assert [each.streams for each in (a, b, out, *scales)] == [[expected]] * 5
 
 
+def test_a_producer_that_refuses_a_stream_is_asked_for_no_order() -> None:
+    class Torchs(OnGpu):
+        def __dlpack__(self, *, stream: int) -> object:
+            if stream == 2:
+                raise BufferError("per-thread default stream is not supported.")
+            return super().__dlpack__(stream=stream)
+
+    made = Torchs(zeros(8, 16))
+    assert array_of(made, "a", 2).shape == (8, 16)
+    assert made.streams == [-1]
+
+
 def test_launch_names_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(ArrayRefused, match="not in a GPU's memory"):
         gemmtune.launch(zeros(8, 16), zeros(16, 32), zeros(8, 32))
