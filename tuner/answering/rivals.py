@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 
 def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> list[StoredMeasurement]:
-    """The correct finals of a best's study under the best's policy, fastest first.
+    """The correct finals that a best won, under its policy, fastest first.
 
     Args:
         policy: whose best; by default the served one.
 
     Raises:
-        NothingMeasured: there is no such best, or its study has newer screenings and no finals after them.
+        NothingMeasured: there is no such best, or finals were impossible.
     """
     best = store.best(problem, device, policy)
-    finals = store.final_series(best.winner.study_id) if best else []
+    # Later finals of its study may have been slower, and then it still stands.
+    finals = store.finals_beside(best.winner.id) if best else []
     under = [one for one in finals if best and one.measurement.policy is best.policy]
     if not under:
         raise NothingMeasured(f"no finals of {problem.title} on {device} are stored: run `{tune_command(problem)}`")

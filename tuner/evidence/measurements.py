@@ -193,6 +193,19 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
     return read(session, of_last)
 
 
+def finals_beside(session: Session, measurement_id: int) -> list[StoredMeasurement]:
+    """The correct measurements of the finals that one belongs to; empty if it belongs to none."""
+    of_it = select(MeasurementRow.study_id, MeasurementRow.series).where(
+        MeasurementRow.id == measurement_id, MeasurementRow.stage == "final"
+    )
+    its = session.execute(of_it).one_or_none()
+    if its is None:
+        return []
+    of_study = select(MeasurementRow).where(MeasurementRow.study_id == its.study_id, MeasurementRow.stage == "final")
+    beside = of_study.where(MeasurementRow.series == its.series, MeasurementRow.outcome == "correct", IN_THE_RUNNING)
+    return read(session, beside)
+
+
 def last_series(session: Session, study_id: int) -> int:
     """The number of the study's last finals; 0 before the first."""
     return session.scalar(select(func.max(MeasurementRow.series)).where(MeasurementRow.study_id == study_id)) or 0

@@ -144,6 +144,11 @@ class Store:
         with self.transaction() as session:
             return measurements.final_series(session, study_id)
 
+    def finals_beside(self, measurement_id: int) -> list[StoredMeasurement]:
+        """The correct measurements of the finals that one belongs to; empty if it belongs to none."""
+        with self.transaction() as session:
+            return measurements.finals_beside(session, measurement_id)
+
     def page(
         self,
         *,

@@ -17,7 +17,7 @@ from space.registry import config_named, family_named
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
-from workers.cuda.gpu import GpuProcess
+from workers.cuda.gpu import HELLO_SECONDS, GpuProcess
 from workers.errors import DriverError, ProcessError
 from workers.measurement import SCREENING, Measurement, Outcome, Provenance, Stage, from_json
 from workers.ports import More, no_more
@@ -256,12 +256,14 @@ class CudaRound:
 
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
         """Asks a question that involves no candidate; twice if the process ends, since something outside may end it."""
+        # A process that is started for it has to load driver and libraries first.
+        start_seconds = 0.0 if self._gpu.supervisor.alive else HELLO_SECONDS
         try:
-            return self._gpu.ask(question, self._patience_seconds)
+            return self._gpu.ask(question, self._patience_seconds + start_seconds)
         except Died as death:
             if death.hung:
                 raise
-            return self._gpu.ask(question, self._patience_seconds)
+            return self._gpu.ask(question, self._patience_seconds + HELLO_SECONDS)
 
     def _take_over(self) -> None:
         """Waits for open questions, and prepares this round's operands where the process holds others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +19,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.registry import families_for
-from tuner.errors import LeaseLost, ResultRefused, UnstorableValue, WorkerGone
+from tuner.errors import LeaseLost, ResultRefused, StoreError, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.columns import check_text
@@ -36,6 +37,7 @@ from tuner.fleet.queue.choice import queue_of
 from tuner.studying.records import Trial, names_of, source_of
 from workers.measurement import Outcome, Provenance, Stage, to_json
 
+_log = logging.getLogger("gemmtune.rounds")
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
 _MEASURED: Final = (
@@ -184,12 +186,19 @@ def _check_texts(found: object) -> None:
 def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
     """What a study has screened, in order, and whether nothing was screened since its last finals."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
-    tried = tuple(
-        Trial(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
-        for key, outcome, median_us, stage, _ in rows
-        if stage == "screen"
-    )
+    tried = []
+    for key, outcome, median_us, stage, _ in rows:
+        if stage != "screen":
+            continue
+        try:
+            config = codec.config_of(key)
+        except StoreError as error:
+            # Of another version, whose knobs had other values: it can be no finalist here.
+            _log.warning("left out of a study: %s", error)
+            continue
+        time_us = median_us if median_us and outcome == "correct" else math.inf
+        tried.append(Trial(config, Outcome(outcome), time_us))
     if not rows or rows[-1].stage == "screen":
-        return tried, False
+        return tuple(tried), False
     last = max(row.series for row in rows)
-    return tried, any(row.series == last and row.outcome == "correct" for row in rows)
+    return tuple(tried), any(row.series == last and row.outcome == "correct" for row in rows)

@@ -14,11 +14,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.storm_audit import audit
+from space.config import Config
 from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
-from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, WorkerGone
+from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, StoreError, WorkerGone
+from tuner.evidence import codec
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
@@ -79,6 +81,26 @@ def test_a_problem_goes_on_where_its_last_round_stopped(fleet: Fleet) -> None:
     assert not set(hand.work(again)) & set(batch)
     done = results.problems(fleet.store, campaign.id)[0]
     assert (done.status, done.rounds, done.tried) == (ProblemStatus.DONE, 2, 20)
+
+
+def test_a_config_that_this_version_can_not_read_holds_up_no_study(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.announce(task, batch)
+    hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == batch[0].key:
+            raise StoreError("of another version")
+        return read(key)
+
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    assert {entry.config for entry in hand.begin(hand.claimed()).tried} == set(batch[1:])
 
 
 def test_a_round_is_told_whether_its_finals_are_done(fleet: Fleet) -> None:

@@ -1,0 +1,35 @@
+"""The rivals of a best are those that it won against."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.answering.rivals import finals_of
+from tuner.errors import NothingMeasured
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from workers.measurement import Outcome, Policy
+
+
+def test_later_finals_that_were_slower_are_not_those_of_the_best() -> None:
+    configs = [FAMILY.config({"tile_n": tile_n}) for tile_n in (64, 128)]
+    with Store.open("sqlite://") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        series = [
+            store.record_many(study.id, [
+                measured(config, us * slower, PROBLEM, "final", policy=Policy.CHAIN)
+                for config, us in zip(configs, (10.0, 11.0), strict=True)
+            ], PROVENANCE)
+            for slower in (1.0, 1.05)
+        ]  # fmt: skip
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", series[0][0], None, None, None, 2, {})])
+        assert [one.id for one in finals_of(store, PROBLEM, DEVICE)] == [one.id for one in series[0]]
+        assert all(one.measurement.outcome is Outcome.CORRECT for one in finals_of(store, PROBLEM, DEVICE))
+
+
+def test_a_best_of_a_screening_has_no_rivals() -> None:
+    with Store.open("sqlite://") as store:
+        keep_best(store)
+        with pytest.raises(NothingMeasured, match="no finals"):
+            finals_of(store, PROBLEM, DEVICE)
