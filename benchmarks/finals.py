@@ -1,8 +1,8 @@
 """What kept finals say about how finals are held.
 
-python -m benchmarks.finals benchmarks/stores/h100_*.jsonl.gz --out benchmarks/results/finals_h100.md
+python -m benchmarks.finals benchmarks/stores/h100 --out benchmarks/results/finals_h100.md
 
-Reads backups of stores. Of each problem's best that is served it takes the finals:
+Reads the backups of stores in a folder. Of each problem's best that is served it takes the finals:
 
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
 * What would have won with fewer of our leaders, the first by bursts and the best of other structures.
@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from benchmarks.published import add_out, publish
+from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
@@ -62,12 +61,10 @@ class Finals:
     def correlation(self, policy: Policy | None) -> float:
         """Spearman's, of times under `sustained` with those under another policy, or with joules."""
         others = [
-            one.product_joules if policy is None else self.by_policy[policy][one.config.key].median_us
+            one.product_joules or math.nan if policy is None else self.by_policy[policy][one.config.key].median_us
             for one in self.sustained
         ]
-        times = [one.median_us for one in self.sustained]
-        ranks = [np.argsort(np.argsort(np.array(each, np.float64))) for each in (times, others)]
-        return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+        return rank_correlation([one.median_us for one in self.sustained], others)
 
     def loss(self, fastest: int, most: int) -> float:
         """How much longer the winner among fewer leaders of ours takes than the winner among all of them."""
@@ -177,14 +174,14 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
 def main() -> None:
     """Prints the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("backups", type=Path, nargs="+", help="files of `gemmtune backup`")
+    options.add_argument("folder", type=Path, help="with files of `gemmtune backup`")
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = [one for path in given.backups for one in finals_of(path, Path(folder))]
+        found = [one for path in sorted(given.folder.iterdir()) for one in finals_of(path, Path(folder))]
     paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, energy)]
     print(*paragraphs, sep="\n\n")
-    publish("finals", given.out, *paragraphs, read=given.backups)
+    publish("finals", given.out, *paragraphs, read=[given.folder])
 
 
 if __name__ == "__main__":
