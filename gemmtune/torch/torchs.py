@@ -23,7 +23,7 @@ class Absent:
         shape, dtype: of C.
         compute: torch's own operator.
         strides: of operands whose lines are apart.
-        pending: whether its kernel may still be proved right.
+        pending: whether a later call of its kind may have a kernel.
     """
 
     why: str
@@ -61,6 +61,7 @@ class ForNow(Absent):
         forget: has the next call of this kind prepared anew.
     """
 
+    pending: bool = True
     until: float = math.inf
     forget: Callable[[Absent], None] = lambda _: None
 

@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 
 from space.config import Config
 from space.devices import find_profile
-from space.explain import is_legal
+from space.explain import is_legal, legal_among
 from space.families.common import early_twin
 from space.problem import Problem
 from space.rank import roofline_us
@@ -136,7 +136,8 @@ class Search:
         self.ended = self._reason_to_end()
         if self.ended:
             return []
-        fresh = self._order.take(min(batch_size(begun), self.total - begun))
+        # What was tried as a candidate of other rules is among the begun, too.
+        fresh = self._order.take(max(min(batch_size(begun), self.total - begun), 1))
         for config in fresh:
             self._optuna.enqueue_trial(params_of(config))
             self._pending[config] = self._optuna.ask(distributions_of(family_named(config.family)))
@@ -164,8 +165,7 @@ class Search:
         Args:
             least: fewer than usual after finals that failed: then only the fastest go, and nothing is added.
         """
-        right = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
-        correct = [entry for entry in right if self._still_legal(entry.config)]
+        correct = self._still_legal([entry for entry in self.tried if entry.outcome is Outcome.CORRECT])
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
         if least < FINALISTS:
             return [entry.config for entry in ahead[:least]]
@@ -176,9 +176,12 @@ class Search:
         twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
         return chosen + [twin for twin in twins if twin and self._legal(twin)]
 
-    def _still_legal(self, config: Config) -> bool:
-        """Whether today's rules accept what was tried; the library checks its own, and so does an unknown device."""
-        return self._profile is None or not family_named(config.family).own or self._legal(config)
+    def _still_legal(self, tried: list[Trial]) -> list[Trial]:
+        """Those that today's rules accept; all on an unknown device."""
+        if self._profile is None:
+            return tried
+        legal = legal_among(self._problem, (entry.config for entry in tried), self._profile)
+        return [entry for entry in tried if entry.config in legal]
 
     def _legal(self, config: Config) -> bool:
         return self._profile is not None and is_legal(family_named(config.family), self._problem, config, self._profile)
@@ -191,12 +194,11 @@ class Search:
         best_us = min((entry.median_us for entry in self.tried), default=math.inf)
         if self._budget.target is not None and self._bound_us >= self._budget.target * best_us:
             return f"the target of {self._budget.target:.0%} of the roofline bound is reached"
-        known = set(self._candidates)
-        left = len(known - {entry.config for entry in self.tried})
-        if left and len(self.tried) < self._budget.candidates:
-            return self._too_little_to_gain()
-        if not left:
+        tried = {entry.config for entry in self.tried}
+        if all(config in tried for config in self._candidates):
             return "every candidate was tried"
+        if len(self.tried) < self._budget.candidates:
+            return self._too_little_to_gain()
         return f"the budget of {self._budget.candidates} candidates is spent"
 
     def _too_little_to_gain(self) -> str:

@@ -133,13 +133,13 @@ def take_bursts(bench: Bench, rivals: Sequence[Rival], first: int, count: int, n
             times[left[place]].append(_burst_us(bench, left[place], number, rivals.index(left[place])))
         if number + 1 == first:
             # A wrong one may be fast.
-            _out(bench, rivals, lambda rival: _burst_replays(rival) * rival.ready.timed.launches)
+            _out(bench, rivals, _burst_launches)
             middle = {rival: statistics.median(taken) for rival, taken in times.items() if not rival.wrong}
             left = [rival for rival in middle if middle[rival] <= min(middle.values()) * (1 + near)]
     clocks = bench.monitor.read()
     for rival in rivals:
         rival.taken[Policy.BURST] = Taken(tuple(times[rival]), clocks)
-    _out(bench, rivals, lambda rival: _burst_replays(rival) * rival.ready.timed.launches)
+    _out(bench, rivals, _burst_launches)
 
 
 def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Callable[[Rival], bool]) -> None:
@@ -166,7 +166,12 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         rival.taken[Policy.SUSTAINED] = Taken(
             tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
         )
-    _out(bench, rivals, lambda rival: _launches(rival.ready.timed, blocks[rival][0].us, pace.block_seconds))
+
+    def launches(rival: Rival) -> int:
+        timed = rival.ready.timed
+        return _replays(timed, blocks[rival][0].us, pace.block_seconds) * timed.launches
+
+    _out(bench, rivals, launches)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
@@ -242,6 +247,10 @@ def _burst_replays(rival: Rival) -> int:
     return 1 + (rival.verdict.once_us * rival.ready.timed.launches < SHORT_GRAPH_US)
 
 
+def _burst_launches(rival: Rival) -> int:
+    return _burst_replays(rival) * rival.ready.timed.launches
+
+
 def _run_block(bench: Bench, rival: Rival, settle_seconds: float, counted_seconds: float, slot: int) -> Block:
     seconds = settle_seconds + counted_seconds
     timed = rival.ready.timed
@@ -262,11 +271,6 @@ def mean_behind(samples_us: Sequence[float], share: float) -> float:
         skipped_us -= samples_us[place]
         place += 1
     return statistics.fmean(samples_us[place:])
-
-
-def _launches(timed: TimedGraph, about_us: float, seconds: float) -> int:
-    """Launches of a block."""
-    return _replays(timed, about_us, seconds) * timed.launches
 
 
 def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:

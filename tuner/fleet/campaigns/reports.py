@@ -89,12 +89,12 @@ def settle(
         Whether the study is complete; the problem then stays open until `conclude`.
     """
     item, taken = row.campaign_problem, new.measurements if new else ()
-    screenings = sum(entry.stage == "screen" for entry in taken)
-    account(session, row, item, report.busy_seconds, screenings, at)
+    screenings = [entry for entry in taken if entry.stage == "screen"]
+    account(session, row, item, report.busy_seconds, len(screenings), at)
     row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:MOST_REASON]
     item.started = True
     if row.study_id is not None:
-        count_tried(item, [*screened.values(), *(entry.outcome.value for entry in taken if entry.stage == "screen")])
+        count_tried(item, [*screened.values(), *(entry.outcome.value for entry in screenings)])
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:MOST_REASON]
     if failure and report.hopeless:
