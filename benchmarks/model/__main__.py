@@ -49,9 +49,10 @@ PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
 #: Extents of a CPU's run, which only shows that everything works.
 TINY_PREFILL, TINY_CONTEXT = 32, 8
 #: Prefill is bound by power: a turn must outlast the clock that the arm before leaves, and then a swing of the limiter
-#: (workers/cuda/regimes.py). The least and the most of five turns' pairs are an interval of 94 % for their median; of
-#: seven, of 98 %.
-PREFILL_PACE, DECODE_PACE = Pace(5, 0.25, 0.85, first_seconds=4.0), Pace(7, 0.02, 0.05)
+#: (workers/cuda/regimes.py). What is called waits for the host, whose other work makes some turns twice as long: many
+#: short turns say more than a few long ones.
+PREFILL_PACE, PREFILL_CALLED = (Pace(turns, 0.25, 0.85, first_seconds=4.0) for turns in (5, 9))
+DECODE_PACE, DECODE_CALLED = Pace(9, 0.02, 0.05), Pace(75, 0.005, 0.02)
 TINY_PACE: Final = Pace(2, 0.0, 0.001)
 #: Extents of a product that no table has, and how many of them a graph holds.
 PASSED, IN_A_GRAPH = (8, 64, 64), 50
@@ -91,7 +92,7 @@ def options() -> argparse.Namespace:
         "--tune-seconds", type=float, default=240.0, help="begin no further problem of a block after this time"
     )
     parser.add_argument("--candidates", type=int, default=48)
-    parser.add_argument("--screening-seconds", type=float, default=2.0, help="of one problem")
+    parser.add_argument("--screening-seconds", type=float, default=6.0, help="of one problem")
     parser.add_argument("--turns", type=int, default=10, help="of the finals")
     parser.add_argument("--min-gain", type=float, default=MIN_GAIN)
     parser.add_argument("--json", type=Path, help="keep the tables here; blocks that it holds are not measured again")
@@ -115,8 +116,9 @@ def run(name: str, given: argparse.Namespace, machine: Machine, folder: Path) ->
     whole, install = tuning.written(table, folder / "table.json"), installing(given.min_gain, machine.key)
     made = Compared()
     for phase, shapes in zip(phases, recorded, strict=True):
-        pace = TINY_PACE if tiny else DECODE_PACE if phase.length == 1 else PREFILL_PACE
-        setting = Setting(machine, install, whole, alone_of(table, shapes, folder), given.modes.split(","), pace,
+        paces = (DECODE_PACE, DECODE_CALLED) if phase.length == 1 else (PREFILL_PACE, PREFILL_CALLED)
+        setting = Setting(machine, install, whole, alone_of(table, shapes, folder), given.modes.split(","),
+                          *((TINY_PACE, TINY_PACE) if tiny else paces),
                           "aot_eager" if tiny else "inductor")  # fmt: skip
         compare(block, phase, setting, made)
         clock.say(f"compared {name}, {phase.name}")

@@ -12,6 +12,7 @@ from benchmarks.launch_space import draw
 from space.explain import is_legal
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.gpu.verified import unverified
 from tuner.studying.candidates import candidates_for
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
@@ -45,7 +46,7 @@ def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layo
     wanted = [FAMILY.config({"rows": problem.m} | knobs) for knobs in CORNERS]
     configs = [config for config in wanted if is_legal(FAMILY, problem, config)]
     measured = list(worker.begin(problem).screen(configs))
-    assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
+    assert unverified(measured) == {}
     assert len(measured) == len(configs) > 0
 
 
@@ -55,7 +56,7 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
     problem = draw(FAMILY, rng, number)
     configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)))
     measured = list(worker.begin(problem).screen(configs))
-    assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
+    assert unverified(measured) == {}
     assert len(measured) == len(configs)
 
 

@@ -15,9 +15,9 @@ from benchmarks.launch_space import draw
 from space.explain import is_legal
 from space.kinds.gemm import LAYOUTS, Gemm
 from space.registry import family_named
+from tests.gpu.verified import unverified
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Outcome
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -52,7 +52,7 @@ def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layo
     profile = worker.facts.profile
     configs = [config for config in map(FAMILY.config, CORNERS) if is_legal(FAMILY, problem, config, profile)]
     measured = list(worker.begin(problem).screen(configs))
-    assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
+    assert unverified(measured) == {}
     assert len(measured) == len(configs) > 0
 
 
@@ -63,5 +63,5 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
     problem = draw(FAMILY, rng, number, profile)
     configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng, profile) for _ in range(CONFIGS_PER_PROBLEM)))
     measured = list(worker.begin(problem).screen(configs))
-    assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
+    assert unverified(measured) == {}
     assert len(measured) == len(configs)

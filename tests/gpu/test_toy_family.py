@@ -11,10 +11,10 @@ from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from tests import toy_family
+from tests.gpu.verified import unverified
 from tests.toy_family import TOY
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Outcome
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -35,5 +35,5 @@ def test_every_config_is_right_with_every_epilogue(tmp_path: Path) -> None:
             space = enumerate_space(TOY, problem, profile_named(worker.facts.name))
             configs = TOY.configs_of(space.columns)
             measured = list(worker.begin(problem).screen(configs))
-            assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
+            assert unverified(measured) == {}
             assert len(measured) == len(configs) == 57

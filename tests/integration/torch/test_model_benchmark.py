@@ -112,7 +112,8 @@ def test_a_compiled_block_is_compared_and_a_mode_that_fails_costs_only_its_own_r
 ) -> None:
     path, made = tmp_path / "table.json", Compared()
     path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
-    setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("compiled", "captured"), TINY_PACE, "aot_eager")
+    setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("compiled", "captured"), TINY_PACE, TINY_PACE,
+                      "aot_eager")  # fmt: skip
     with torch.no_grad():
         block = Block(TINY["llama3-8b"], "cpu")
         compare(block, Phase(2, 1, 4), setting, made)
@@ -120,6 +121,13 @@ def test_a_compiled_block_is_compared_and_a_mode_that_fails_costs_only_its_own_r
         compare(block, Phase(2, 1, 4), replace(setting, modes=("captured", "eager")), made)
     assert [(row.mode, row.launched) for row in made.rows] == [("compiled", 0), ("captured", 1), ("eager", 0)]
     assert len(made.failed) == 1
+
+
+def test_a_gains_interval_leaves_out_as_many_turns_as_chance_allows() -> None:
+    ours = [99.0, 98.0, 97.0, 96.0, 20.0, 95.0, 94.0, 93.0, 180.0]
+    assert machines.gain([100.0] * 5, ours[:5]) == pytest.approx((0.03, 0.01, 0.8))
+    assert machines.gain([100.0] * 9, ours) == pytest.approx((0.04, 0.01, 0.07))
+    assert machines.gain([100.0] * 2, ours[:2]) == pytest.approx((0.015, 0.01, 0.02))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
