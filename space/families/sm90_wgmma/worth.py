@@ -43,14 +43,14 @@ MIN_SLICE_STAGES: Final = 4
 MIN_SHARED_STAGES, MIN_IDLE = 48, 0.012
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
-#: Larger products are transposed if that takes at most this share of the tiles, or this share of their waves: of
-#: 65,536 × 1,024, a tile of 160 divides the long side with less waste.
-SWAP_COVERS, SWAP_WAVES = 0.95, 0.97
+#: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
+#: divides the long side with less waste.
+SWAP_COVERS: Final = 0.95
 #: Up to these many rows of C, weights are read once and memory sets the pace.
 STREAMED_ROWS: Final = 64
-#: Bytes that all rings together should have in flight: 4.4 TB/s for about 2.5 µs. With more, early requests wait behind
-#: later ones (docs/kernels/memory.md).
-STREAMED_BYTES: Final = 11_000_000
+#: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
+#: early requests wait behind later ones (docs/kernels/memory.md).
+STREAMED_BYTES: Final = 10_000_000
 
 
 def _most_stages(c: Columns) -> IntColumn:
@@ -77,9 +77,12 @@ def _stages_deep(c: Columns) -> BoolColumn:
     if not _streams(c):
         deep: BoolColumn = (c["stages"] <= useful) & (c["stages"] >= useful - 1)
         return deep
-    wanted = np.minimum(np.maximum(STREAMED_BYTES // (_blocks(c) * c["stage_bytes"]), 3), useful)
+    # The few rows of the other operand come from L2.
+    weights = np.where(_weights_are_a(c), c["tile_a_bytes"], c["tile_b_bytes"])
+    rings = np.minimum(_blocks(c), c.device.sm_count)
+    wanted = np.minimum(np.maximum(STREAMED_BYTES // (rings * weights), 3), useful)
     beside = np.maximum(wanted // 4, 1)
-    column: BoolColumn = (c["stages"] <= useful) & np.isin((c["stages"] - wanted) / beside, (-1, 0, 1))
+    column: BoolColumn = (c["stages"] <= useful) & (np.abs(c["stages"] - wanted) <= beside)
     return column
 
 
@@ -88,10 +91,15 @@ def _streams(c: Columns) -> bool:
     return min(problem.m, problem.n) <= STREAMED_ROWS
 
 
+def _weights_are_a(c: Columns) -> BoolColumn:
+    """Whether the operand with more rows, which is read once, is the kernel's A."""
+    column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
+    return column
+
+
 def _best_hint(c: Columns) -> IntColumn:
     """The operand that is read once streams past the one that every block reads."""
-    weights_are_a = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
-    streamed = np.where(weights_are_a, knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
+    streamed = np.where(_weights_are_a(c), knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
     return np.where(_streams(c), streamed, knobs.HINT_NONE)
 
 
@@ -116,11 +124,9 @@ def _swap_useful(c: Columns) -> BoolColumn:
         return np.asarray(c["swap_ab"] == 1)
     if rows <= SWAP_SOMETIMES:
         return np.ones_like(c["swap_ab"], dtype=np.bool_)
-    as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"]) * c.problem.batch
-    transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"]) * c.problem.batch
-    waves, of_transposed = (-(-tiles // c.device.sm_count) for tiles in (as_it_is, transposed))
-    fewer = (transposed <= SWAP_COVERS * as_it_is) | (of_transposed <= SWAP_WAVES * waves)
-    column: BoolColumn = (c["swap_ab"] == 0) | fewer | _finer_transposed(c)
+    as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"])
+    transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"])
+    column: BoolColumn = (c["swap_ab"] == 0) | (transposed <= SWAP_COVERS * as_it_is) | _finer_transposed(c)
     return column
 
 
@@ -183,8 +189,8 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles or "
-           "waves, or frees the tile's width from the swizzle of an MN-major B",
+           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles, or "
+           "frees the tile's width from the swizzle of an MN-major B",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles wider than 128 columns grow in steps of 16",
@@ -220,11 +226,11 @@ WORTH: Final[tuple[Rule, ...]] = (
            lambda c: c["tiles_m"] * c["tile_m"] * c["cluster_m"] * c["tiles_n"] * c["tile_n"] * c["cluster_n"]
                      <= MAX_PADDING * _least_padded(c)),
     _worth("worth.stages", "the ring is as deep as fits and helps, or one stage less; where memory sets the pace, all "
-           "rings together hold about 11 MB",
+           "rings together hold about 10 MB of weights",
            "the last stage sometimes costs 5 %, the last two never; with too many requests in flight, memory "
            "answers the urgent ones late",
-           ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations", "tiles_m", "tiles_n",
-            "cluster_size", "cluster_k", "split_k"), _stages_deep),
+           ("stages", "stage_bytes", "tile_a_bytes", "tile_b_bytes", "staged_bytes", "consumer_warpgroups",
+            "k_iterations", "swap_ab", "tiles_m", "tiles_n", "cluster_size", "cluster_k", "split_k"), _stages_deep),
     _worth("worth.cluster", "clusters are single blocks, pairs, or squares of four",
            "longer clusters leave multiprocessors idle and share no more than a pair does",
            ("cluster_m", "cluster_n"), lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),

@@ -210,7 +210,7 @@ def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, early: 
 @pytest.mark.parametrize(
     ("shape", "layout", "tile_n", "kept"),
     [
-        ("16384x4096x4096", "nt", 160, True),  # 25 waves, not 26
+        ("16384x4096x4096", "nt", 160, False),  # 3,296 tiles, not 3,328
         ("4096x4096x4096", "nt", 160, False),  # 832 tiles either way
         ("4096x4096x4096", "nn", 160, True),  # 160 columns of an MN-major B are no whole number of 64
         ("4096x4096x4096", "nn", 192, False),
@@ -225,3 +225,24 @@ def test_large_products_are_transposed_where_that_divides_them_better(
     configs = [FAMILY.config({"swap_ab": swap_ab, "tile_m": 128, "tile_n": tile_n}) for swap_ab in (0, 1)]
     columns = FAMILY.columns(Gemm.parse(shape, layout=layout), configs, profile_named("NVIDIA H100 80GB HBM3"))
     assert rule.mask(columns).tolist() == [True, kept]
+
+
+@pytest.mark.parametrize(
+    ("shape", "knobs", "kept"),
+    [
+        ("64x4096x14336", {"tile_n": 48}, {6, 7, 8}),  # 86 rings of stages with 12 KiB of weights
+        ("64x4096x14336", {"tile_n": 64}, {6, 7}),  # no more stages fit
+        ("16x28672x4096", {"tile_n": 16, "swap_ab": 1}, {3, 4, 5}),
+        ("16x28672x4096", {"tile_n": 16, "swap_ab": 1, "tile_m": 128, "consumer_warpgroups": 2}, {2, 3, 4}),
+        ("128x4096x14336", {"tile_n": 64}, {6, 7}),  # weights are read more than once: as deep as fits
+    ],
+)
+def test_where_memory_sets_the_pace_rings_hold_weights_for_its_latency(
+    shape: str, knobs: dict[str, int], kept: set[int]
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.stages")
+    problem = Gemm.parse(shape)
+    tile = {"tile_m": 64, "tile_k": 128, "consumer_warpgroups": 1, "epilogue": "direct"}
+    configs = [FAMILY.config({**tile, **knobs, "stages": stages}) for stages in range(2, 13)]
+    mask = rule.mask(FAMILY.columns(problem, configs, profile_named("NVIDIA H100 80GB HBM3")))
+    assert {config.number("stages") for config, worth in zip(configs, mask, strict=True) if worth} == kept
