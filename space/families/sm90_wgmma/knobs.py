@@ -31,7 +31,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("consumer_warpgroups", (1, 2, 3), 2, "compile", "warpgroups that multiply"),
     Knob("tile_n", wgmma.FLOAT_N, 128, "compile", "columns of one tile of C"),
     Knob("instructions_n", (1, 2), 1, "compile", "wgmma instructions side by side across tile_n"),
-    Knob("tile_k", (16, 32, 64, 128, 256), 64, "compile", "elements of K that one pipeline stage holds"),
+    Knob("tile_k", (16, 32, 64, 128, 256, 512), 64, "compile", "elements of K that one pipeline stage holds"),
     Knob("swizzle_a", tma.SWIZZLE_SPANS, 128, "compile", "shared-memory swizzle span of A, in bytes; 0 is none"),
     Knob("swizzle_b", tma.SWIZZLE_SPANS, 128, "compile", "shared-memory swizzle span of B, in bytes; 0 is none"),
     Knob("a_source", A_SOURCES, "smem", "compile",

@@ -20,7 +20,7 @@ from space.rules import Rule
 
 #: Bytes of K that a stage may hold. Below 64 each barrier covers fewer than two instructions; more than 256 is better
 #: spent on another stage.
-STAGE_K_BYTES: Final = (64, 128, 256)
+STAGE_K_BYTES: Final = (64, 128, 256, 512)
 #: Registers that the main loop and the epilogue need beside what a consumer thread holds. With fewer, ptxas spills.
 BESIDE_HELD_REGISTERS: Final = 48
 #: A plain tile needs this many fewer. A tile is plain if it is not transposed, is one instruction wide, sums all of K,
@@ -144,7 +144,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: c.problem.dtype_acc != "fp16",
          lambda c: f"f16 sums; use {'mma_sync, or ' * (c.problem.dtype_a == 'fp16')}f32 sums: wgmma is as fast with "
                    "them"),
-    Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
+    Rule("wgmma.k", "a stage holds 64, 128, 256 or 512 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
     Rule("wgmma.m", f"each warpgroup takes a multiple of the instruction's {wgmma.M} rows of a tile", wgmma.SOURCE,
