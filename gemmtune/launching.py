@@ -52,8 +52,12 @@ def launch(
     factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in named)
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
     apart = tuple(strides_of(*arrays[:2]).items())
-    with _LOCK:
-        call = _call(_source(str(table or settings().table or "")), problem, arrays[0].device, stream, apart)
+    source, device = _source(str(table or settings().table or "")), arrays[0].device
+    # Imported here because the driver's bindings exist only where kernels can be launched.
+    from workers.cuda.device import current
+
+    with _LOCK, current(device):
+        call = _call(source, problem, device, stream, apart)
         _check(call, arrays)
         call.on(*(array.address for array in (*arrays, *factors)))
 

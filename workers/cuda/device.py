@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
 from cuda.bindings import driver as cu
 
 from space.arch import arch_of_capability
@@ -31,13 +36,33 @@ def open_device(ordinal: int) -> DeviceFacts:
         profile_from(said)
     except SpaceError as error:
         raise DriverError(f"{said.name} can't be used: {error}") from error
-    context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))
-    check("cuCtxSetCurrent", cu.cuCtxSetCurrent(context))
+    check("cuCtxSetCurrent", cu.cuCtxSetCurrent(_primary(ordinal)))
     assert said.sm_count is not None
     assert said.l2_bytes is not None
     return DeviceFacts(
         identity_of(said), said.arch, "cuda", uuid, "", said.sm_count, said.l2_bytes, said.memory_bytes or 0
     )
+
+
+@contextmanager
+def current(ordinal: int) -> Iterator[None]:
+    """Makes the context of GPU `ordinal` current in this thread, and afterwards the one that was.
+
+    Raises:
+        DriverError: no such GPU.
+        CudaError: the driver refuses.
+    """
+    check("cuCtxPushCurrent", cu.cuCtxPushCurrent(_primary(ordinal)))
+    try:
+        yield
+    finally:
+        check("cuCtxPopCurrent", cu.cuCtxPopCurrent())
+
+
+@cache
+def _primary(ordinal: int) -> Any:  # noqa: ANN401
+    """The context that libraries share; held until the process ends."""
+    return check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(_device(ordinal)))
 
 
 def identity_here(ordinal: int = 0) -> str:

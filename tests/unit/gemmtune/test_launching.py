@@ -1,0 +1,116 @@
+"""`gemmtune.launch` on a driver that only keeps each thread's stack of contexts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gemmtune
+from gemmtune import launching
+from gemmtune.arrays import Array
+from gemmtune.exact import Exact
+from workers.cuda import device
+
+CALLERS = 7_000
+
+
+class Driver(threading.local):
+    """Two GPUs, whose contexts are their ordinals. Each thread begins with a context of the caller's own."""
+
+    def __init__(self) -> None:
+        self.stack = [CALLERS]
+
+    def cuInit(self, flags: int) -> tuple[int]:  # noqa: N802
+        return (0,)
+
+    def cuDeviceGetCount(self) -> tuple[int, int]:  # noqa: N802
+        return 0, 2
+
+    def cuDeviceGet(self, ordinal: int) -> tuple[int, int]:  # noqa: N802
+        return 0, ordinal
+
+    def cuDevicePrimaryCtxRetain(self, ordinal: int) -> tuple[int, int]:  # noqa: N802
+        return 0, ordinal
+
+    def cuCtxPushCurrent(self, context: int) -> tuple[int]:  # noqa: N802
+        self.stack.append(context)
+        return (0,)
+
+    def cuCtxPopCurrent(self) -> tuple[int, int]:  # noqa: N802
+        return 0, self.stack.pop()
+
+
+class Calls:
+    """Takes the place of `launching._Call`, and notes under which context each one is made and launched."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.noted = driver, list[tuple[str, int, int]]()
+        self.fails = False
+
+    def __call__(self, source: Exact, problem: object, ordinal: int, *_: object) -> Calls.Made:
+        self.noted.append(("made", ordinal, self.driver.stack[-1]))
+        self.driver.stack[-1] = ordinal  # as cuCtxSetCurrent does
+        return Calls.Made(self, ordinal)
+
+    class Made:
+        alignment_bytes = dict.fromkeys("abc", 16)
+
+        def __init__(self, calls: Calls, ordinal: int) -> None:
+            self._calls, self._ordinal = calls, ordinal
+
+        def on(self, *addresses: int) -> None:
+            self._calls.noted.append(("launched", self._ordinal, self._calls.driver.stack[-1]))
+            if self._calls.fails:
+                raise RuntimeError("refused")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    driver, source = Driver(), Exact("NVIDIA H200", {})
+    made = Calls(driver)
+    monkeypatch.setattr(device, "cu", driver)
+    monkeypatch.setattr(launching, "array_of", lambda array, *_: array)
+    monkeypatch.setattr(launching, "_source", lambda table: source)
+    monkeypatch.setattr(launching, "_Call", made)
+    device._primary.cache_clear()
+    yield made
+    launching._call.cache_clear()
+    device._primary.cache_clear()
+
+
+def launch(ordinal: int, stream: int = 5) -> None:
+    def array(*shape: int) -> Any:  # noqa: ANN401
+        return Array(0x1000, shape, (shape[1], 1), "bf16", ordinal, None)
+
+    gemmtune.launch(array(8, 16), array(16, 32), array(8, 32), stream, table=Path("table.json"))
+
+
+def test_every_call_runs_under_the_context_of_its_operands_gpu(calls: Calls) -> None:
+    for ordinal in (0, 1, 0, 1):
+        launch(ordinal)
+        assert calls.driver.stack == [CALLERS]
+    assert calls.noted == [("made", 0, 0), ("launched", 0, 0), ("made", 1, 1), ("launched", 1, 1),
+                           ("launched", 0, 0), ("launched", 1, 1)]  # fmt: skip
+
+
+def test_threads_share_a_kernel_and_keep_their_contexts(calls: Calls) -> None:
+    def run(ordinal: int) -> list[int]:
+        launch(ordinal)
+        return calls.driver.stack
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(stack == [CALLERS] for stack in threads.map(run, [0, 1] * 20))
+    assert sum(what == "made" for what, *_ in calls.noted) == 2
+    assert all(ordinal == context for _, ordinal, context in calls.noted)
+
+
+def test_a_call_that_fails_gives_the_callers_context_back(calls: Calls) -> None:
+    calls.fails = True
+    with pytest.raises(RuntimeError, match="refused"):
+        launch(1)
+    assert calls.driver.stack == [CALLERS]
