@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -78,26 +79,46 @@ class _Call:
         self._config, self._program = config, program or _built(problem, config, facts.arch, found.build_digest)
         self.alignment_bytes: Mapping[str, int] = {}
         try:
-            self.on = self._bound(dict(apart))
-            wrong = self._wrong(dict(apart)) if apart else ""
+            # A caller may ask for a refused product again and again.
+            with ExitStack() as made:
+                self.on = self._bound(dict(apart), made)
+                if wrong := self._wrong(dict(apart)) if apart else "":
+                    raise ArrayRefused(
+                        f"{problem.title}: {config.key} is wrong on operands that lie apart: {wrong}; copy them"
+                    )
+                made.pop_all()
         except CudaError as error:
             raise ArrayRefused(f"{problem.title}: {config.key} can't be loaded for these operands: {error}") from error
-        if wrong:
-            raise ArrayRefused(f"{problem.title}: {config.key} is wrong on operands that lie apart: {wrong}; copy them")
 
     def _wrong(self, apart: Mapping[str, Strides]) -> str:
-        return difference(self._problem, apart, self._waiting({}), self._waiting(apart), _Gpu())
+        with ExitStack() as made:
+            return difference(self._problem, apart, self._waiting({}, made), self._waiting(apart, made), _Gpu())
 
-    def _bound(self, apart: Mapping[str, Strides]) -> Any:  # noqa: ANN401
-        """Enqueues the kernel on addresses of a, b, c and of scales, where the problem has some."""
+    def _bound(self, apart: Mapping[str, Strides], made: ExitStack) -> Any:  # noqa: ANN401
+        """Enqueues the kernel on addresses of a, b, c and of scales, where the problem has some.
+
+        Args:
+            made: frees the program and its memory.
+        """
+        from cuda.bindings import driver as cu
+
         from workers.cuda.calls import Call
-        from workers.cuda.driver import Borrowed, Buffer
+        from workers.cuda.driver import Borrowed, Buffer, check
 
-        anywhere = Buffer.allocate(_NOWHERE_BYTES).address
+        def memory(size_bytes: int, zeroed: bool = False) -> int:
+            found = Buffer.allocate(size_bytes)
+            made.callback(found.free)
+            if zeroed:
+                check("cuMemsetD8", cu.cuMemsetD8(found.address, 0, found.size_bytes))
+                check("cuCtxSynchronize", cu.cuCtxSynchronize())
+            return found.address
+
+        anywhere = memory(_NOWHERE_BYTES)
         call = Call(self._problem, self._config, self._program, self._facts.profile, anywhere, apart)
+        made.callback(call.unload)
         self.alignment_bytes = dict(call.alignment_bytes)
         on = call.on(Borrowed(self._stream))
-        on.bring({name: _memory(each.size_bytes, each.zeroed) for name, each in call.scratch.items()})
+        on.bring({name: memory(each.size_bytes, each.zeroed) for name, each in call.scratch.items()})
 
         def run(a: int, b: int, c: int, *scales: int) -> None:
             if scales:
@@ -106,12 +127,12 @@ class _Call:
 
         return run
 
-    def _waiting(self, apart: Mapping[str, Strides]) -> Any:  # noqa: ANN401
+    def _waiting(self, apart: Mapping[str, Strides], made: ExitStack) -> Any:  # noqa: ANN401
         from cuda.bindings import driver as cu
 
         from workers.cuda.driver import check
 
-        run = self._bound(apart)
+        run = self._bound(apart, made)
 
         def wait(*at: int) -> None:
             # Copies from the host may still be on their way.
@@ -161,18 +182,6 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
     if isinstance(built, BuildFailure) or built.digest != digest:
         raise ArrayRefused(f"{problem.title}: the measured program can't be built here: use a bundle")
     return built.cubin
-
-
-def _memory(size_bytes: int, zeroed: bool) -> int:
-    from cuda.bindings import driver as cu
-
-    from workers.cuda.driver import Buffer, check
-
-    made = Buffer.allocate(size_bytes)
-    if zeroed:
-        check("cuMemsetD8", cu.cuMemsetD8(made.address, 0, made.size_bytes))
-        check("cuCtxSynchronize", cu.cuCtxSynchronize())
-    return made.address
 
 
 @cache

@@ -66,6 +66,7 @@ class Call:
         self._launcher = launcher(problem, config, cubin, device, wanted)
         self.scratch = wanted.found
         if strides and any(name.startswith("packed_") for name in self.scratch):
+            self.unload()
             raise CudaError(f"{config.family} packs dense operands", "CUDA_ERROR_NOT_SUPPORTED")
         size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
         self.alignment_bytes = {

@@ -12,9 +12,17 @@ import pytest
 
 import gemmtune
 from gemmtune import launching
-from gemmtune.arrays import Array
+from gemmtune.arrays import Array, ArrayRefused
 from gemmtune.exact import Exact
+from gemmtune.found import Found
+from space.devices import profile_named
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.cuda import device
+from workers.cuda import driver as cuda
+from workers.cuda.copies import Strides
+from workers.cuda.families import prepared
+from workers.measurement import DeviceFacts
 
 CALLERS = 7_000
 
@@ -114,3 +122,63 @@ def test_a_call_that_fails_gives_the_callers_context_back(calls: Calls) -> None:
     with pytest.raises(RuntimeError, match="refused"):
         launch(1)
     assert calls.driver.stack == [CALLERS]
+
+
+class Memory:
+    """A driver that gives addresses, and keeps those that are in use; its programs have one name for all kernels."""
+
+    def __init__(self, real: Any) -> None:  # noqa: ANN401
+        self.used: set[object] = set()
+        self._real, self._next = real, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def cuMemAlloc(self, size_bytes: int) -> tuple[int, int]:  # noqa: N802
+        self._next += 0x1000
+        self.used.add(self._next)
+        return 0, self._next
+
+    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
+        self.used.remove(address)
+        return (0,)
+
+    def load(self, cubin: bytes) -> Memory:
+        self.used.add("program")
+        return self
+
+    def function(self, name: str) -> cuda.PlannedFunction:
+        return cuda.PlannedFunction(name, lambda cluster: 132)
+
+    def unload(self) -> None:
+        self.used.remove("program")
+
+
+class One:
+    """A source of one config for whatever is asked."""
+
+    def __init__(self, family: str) -> None:
+        self._config = family_named(family).config({})
+
+    def find(self, problem: Gemm, name: str) -> Found:
+        return Found(self._config, "measured", "measured", program=b"cubin")
+
+
+@pytest.mark.parametrize(
+    ("family", "problem", "said"),
+    [
+        ("gemv", Gemm.of(1, 64, 128), "reads dense operands"),
+        ("sm90_wgmma", Gemm.of(1, 64, 129), "packs dense operands"),
+    ],
+)
+def test_a_refused_kernel_keeps_no_memory(
+    monkeypatch: pytest.MonkeyPatch, family: str, problem: Gemm, said: str
+) -> None:
+    memory, h200 = Memory(cuda.cu), profile_named("NVIDIA H200")
+    facts = DeviceFacts(h200.name, h200.arch.name, "cuda", "", "", h200.sm_count, h200.l2_bytes, 0)
+    monkeypatch.setattr(cuda, "cu", memory)
+    monkeypatch.setattr(prepared, "Module", memory.load)
+    monkeypatch.setattr(device, "open_device", lambda ordinal: facts)
+    with pytest.raises(ArrayRefused, match=said):
+        launching._Call(One(family), problem, 0, 5, (("b", Strides(136, 64 * 136)),))  # type: ignore[arg-type]
+    assert memory.used == set()
