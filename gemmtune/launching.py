@@ -21,6 +21,18 @@ from workers.cuda.copies import Strides
 
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
+#: CUDA's handle of the per-thread default stream: another stream in every thread.
+_PER_THREAD: Final = 2
+
+
+class _Thread(threading.local):
+    """Who calls on the per-thread default stream; compared by identity."""
+
+    def __init__(self) -> None:
+        self.owner = object()
+
+
+_THREAD: Final = _Thread()
 
 #: Strides of the operands whose lines are apart, by name.
 Apart = tuple[tuple[str, Strides], ...]
@@ -57,8 +69,9 @@ def launch(
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.device import current
 
+    owner = _THREAD.owner if stream == _PER_THREAD else None
     with _LOCK, current(device):
-        call = _call(source, problem, device, stream, apart)
+        call = _call(source, problem, device, stream, owner, apart)
         _check(call, arrays)
         call.on(*(array.address for array in (*arrays, *factors)))
 
@@ -192,7 +205,7 @@ def _source(table: str) -> Exact:
 
 
 @cache
-def _call(source: Exact, problem: Gemm, device: int, stream: int, apart: Apart) -> _Call:
+def _call(source: Exact, problem: Gemm, device: int, stream: int, owner: object, apart: Apart) -> _Call:
     return _Call(source, problem, device, stream, apart)
 
 

@@ -117,6 +117,15 @@ def test_threads_share_a_kernel_and_keep_their_contexts(calls: Calls) -> None:
     assert all(ordinal == context for _, ordinal, context in calls.noted)
 
 
+@pytest.mark.parametrize(("stream", "kernels"), [(0, 1), (1, 1), (2, 2)])
+def test_two_per_thread_default_streams_share_no_scratch_memory(calls: Calls, stream: int, kernels: int) -> None:
+    for _ in range(2):
+        thread = threading.Thread(target=launch, args=(0, stream))
+        thread.start()
+        thread.join()
+    assert sum(what == "made" for what, *_ in calls.noted) == kernels
+
+
 def test_a_call_that_fails_gives_the_callers_context_back(calls: Calls) -> None:
     calls.fails = True
     with pytest.raises(RuntimeError, match="refused"):
