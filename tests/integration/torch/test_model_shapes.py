@@ -114,6 +114,15 @@ def test_m_goes_through_its_ladder_and_tensor_parallelism_cuts(tmp_path: Path) -
         assert found == expected
 
 
+def test_a_fused_projection_keeps_one_head_of_keys_and_one_of_values_whole(tmp_path: Path) -> None:
+    config = MODELS["Phi-3 mini"][0] | {"num_key_value_heads": 8, "num_hidden_layers": 1}
+    # 32 heads of queries: four, and two, beside one head of each.
+    for tp, n in ((8, (4 + 1 + 1) * 96), (16, (2 + 1 + 1) * 96)):
+        assert listed(tmp_path, config, tp=tp)[problem(n, 3072)] == 1
+    with pytest.raises(ProblemError, match=r"24 of .*qkv_proj is not a multiple of --tp 16"):
+        listed(tmp_path, config | {"num_attention_heads": 24}, tp=16)
+
+
 GPT_OSS: dict[str, Any] = {
     "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,
     "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4,

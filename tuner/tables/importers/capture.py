@@ -33,6 +33,9 @@ _OPENING: Final = frozenset({
     "query_key_value", "c_attn", "Wqkv", "output_gate", "in_proj", "dt_proj", "linear_x", "linear_y",
     "w1", "w3", "fc1", "fc_in", "c_fc", "dense_h_to_4h", "lin1", "wi", "Wi", "input_linear",
 })  # fmt: skip
+#: Projections of keys and of values, and of queries, keys and values in one, by the last part of their names.
+_KEYS: Final = frozenset({"k_proj", "v_proj"})
+_QUERIES_AND_KEYS: Final = frozenset({"qkv_proj", "query_key_value", "Wqkv"})
 #: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
 _VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
 _VOCABULARY_STEP: Final = 64
@@ -164,6 +167,7 @@ class _Plan:
         self._styles = {_pattern(name): style for name, style in plan.items()}
         text = model.config.get_text_config()
         self._kv_heads = getattr(text, "num_key_value_heads", None) or tp
+        self._heads = getattr(text, "num_attention_heads", None) or tp
         self._planned = bool(self._styles)
 
     def cut(self, product: Product) -> Product:
@@ -187,9 +191,17 @@ class _Plan:
         (m, k), n = a.shape[-2:], b.shape[-1]
         if style == "row":
             return _with_extents(product, m, n, self._part(k, product))
-        if product.module.endswith(("k_proj", "v_proj")) and self._kv_heads < self._tp:
-            return _with_extents(product, m, n // self._kv_heads, k)
-        return _with_extents(product, m, self._part(n, product), k)
+        return _with_extents(product, m, self._cut_columns(n, product), k)
+
+    def _cut_columns(self, n: int, product: Product) -> int:
+        """One GPU's part of N. Engines give each GPU a head of keys and of values whole, though others have it too."""
+        last = product.module.rpartition(".")[2]
+        if self._kv_heads >= self._tp or last not in _KEYS | _QUERIES_AND_KEYS:
+            return self._part(n, product)
+        if last in _KEYS:
+            return n // self._kv_heads
+        head, rest = divmod(n, self._heads + 2 * self._kv_heads)
+        return self._part(n, product) if rest else (self._part(self._heads, product) + 2) * head
 
     def _cut_vocabulary(self, product: Product) -> Product:
         """Logits, whose N engines pad to whole parts."""
