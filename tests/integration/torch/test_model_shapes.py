@@ -179,6 +179,10 @@ HALVED: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
         {"model_type": "jamba", "num_hidden_layers": 1},
         [(8192, 4096, 1), (288, 4096, 1), (4096, 256, 1), (4096, 4096, 1)],
     ),
+    "Qwen3-Next, whose plan gathers linear attention": (
+        {"model_type": "qwen3_next", "num_hidden_layers": 1, "num_experts": 4, "num_experts_per_tok": 2},
+        [(6176, 2048, 1), (2048, 2048, 1), (512, 2048, 1), (2048, 256, 1)],
+    ),
 }  # fmt: skip
 
 

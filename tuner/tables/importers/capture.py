@@ -39,6 +39,8 @@ _QUERIES_AND_KEYS: Final = frozenset({"qkv_proj", "query_key_value", "Wqkv"})
 #: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
 _VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
 _VOCABULARY_STEP: Final = 64
+#: Style of a plan's projections whose parts transformers puts together again.
+_GATHERED: Final = "colwise_gather_output"
 _MOST_SAID: Final = 300
 _GROUPED: Final = "grouped products, as those of experts: gemmtune tunes none yet"
 _PASSING: Final = "products of two activations, as in attention: engines run fused kernels for them"
@@ -214,10 +216,12 @@ class _Plan:
 
     def _style(self, module: str) -> str:
         last, said = module.rpartition(".")[2], str(self._styles.get(_pattern(module), ""))
-        if self._planned and said:
-            return "row" if "row" in said else "column" if "col" in said else ""
-        # Plans may be of the experts or of the logits alone; engines cut the rest too.
         closes = last in _CLOSING or module.endswith(_CLOSING_ENDS)
+        if self._planned and said:
+            # transformers gathers what its own code can't split; engines split it up to the end of the block.
+            gathered = closes and said == _GATHERED
+            return "row" if "row" in said or gathered else "column" if "col" in said else ""
+        # Plans may be of the experts or of the logits alone; engines cut the rest too.
         return "row" if closes else "column" if last in _OPENING or not self._planned else ""
 
     def _part(self, extent: int, product: Product) -> int:
