@@ -14,10 +14,12 @@ import numpy as np
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, problem_of, scales_of, strides_of
 from gemmtune.exact import Exact, exact
+from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.settings import settings
 from workers.cuda.copies import Strides
+from workers.errors import WorkerError
 
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
@@ -70,10 +72,13 @@ def launch(
     from workers.cuda.device import current
 
     owner = _THREAD.owner if stream == _PER_THREAD else None
-    with _LOCK, current(device):
-        call = _call(source, problem, device, stream, owner, apart)
-        _check(call, arrays)
-        call.on(*(array.address for array in (*arrays, *factors)))
+    try:
+        with _LOCK, current(device):
+            call = _call(source, problem, device, stream, owner, apart)
+            _check(call, arrays)
+            call.on(*(array.address for array in (*arrays, *factors)))
+    except (SpaceError, WorkerError) as error:
+        raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
 
 
 class _Call:

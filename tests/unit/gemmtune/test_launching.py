@@ -16,12 +16,14 @@ from gemmtune.arrays import Array, ArrayRefused
 from gemmtune.exact import Exact
 from gemmtune.found import Found
 from space.devices import profile_named
+from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.cuda import device
 from workers.cuda import driver as cuda
 from workers.cuda.copies import Strides
 from workers.cuda.families import prepared
+from workers.errors import CacheError, DriverError
 from workers.measurement import DeviceFacts
 
 CALLERS = 7_000
@@ -131,6 +133,24 @@ def test_a_call_that_fails_gives_the_callers_context_back(calls: Calls) -> None:
     with pytest.raises(RuntimeError, match="refused"):
         launch(1)
     assert calls.driver.stack == [CALLERS]
+
+
+def test_a_gpu_that_is_not_here_is_refused(calls: Calls) -> None:
+    with pytest.raises(ArrayRefused, match=r"on GPU 2: cuda:2 is not here: .*; use your library's own product"):
+        launch(2)
+    assert calls.driver.stack == [CALLERS]
+
+
+@pytest.mark.parametrize("error", [CacheError("no room"), DriverError("too old"), ConfigError("no such knob")])
+def test_a_kernel_that_can_not_be_had_is_refused(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launching, "_Call", fail)
+    with pytest.raises(ArrayRefused, match=str(error)):
+        launch(0)
 
 
 class Memory:
