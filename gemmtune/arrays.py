@@ -110,6 +110,9 @@ def problem_of(a: Array, b: Array, out: Array, scales: str = "") -> Gemm:
     if not _is_dense(out):
         raise ArrayRefused(f"out has strides {out.strides}: C is written row by row, without gaps")
     letters = "".join(_lies(name, array)[0] for name, array in (("a", a), ("b", b)))
+    for name, array in (("a", a), ("b", b)):
+        if out.address < _end(array) and array.address < _end(out):
+            raise ArrayRefused(f"out shares memory with {name}: kernels write C while they read; give out its own")
     first, second = ("tf32" if each.dtype == "f32" else each.dtype for each in (a, b))
     try:
         total = "s32" if a.dtype in ("int8", "uint8") else "f32"
@@ -149,6 +152,12 @@ def _lies(name: str, array: Array) -> tuple[str, Strides | None]:
     if found is None:
         raise ArrayRefused(f"{name} is {array.shape}, strides {array.strides}: {READABLE}; copy it")
     return found
+
+
+def _end(array: Array) -> int:
+    """The address behind its last byte."""
+    reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    return array.address + (reach + 1) * DTYPE_BYTES[array.dtype]
 
 
 def _is_dense(array: Array) -> bool:

@@ -54,7 +54,7 @@ def test_strides_give_the_layout() -> None:
     batched = problem(zeros(3, 8, 16), zeros(3, 16, 32), zeros(3, 8, 32))
     assert (batched.batch, batched.layout) == (3, "nn")
     whole = problem(zeros(8, 16, dtype="int8"), zeros(16, 32, dtype="int8"), zeros(8, 32, dtype="int32"))
-    assert (whole.dtype, problem(*(zeros(8, 8, dtype="float32"),) * 3).dtype) == ("int8", "tf32")
+    assert (whole.dtype, problem(*(zeros(8, 8, dtype="float32") for _ in range(3))).dtype) == ("int8", "tf32")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,15 @@ def test_rows_and_columns_may_lie_multiples_of_16_bytes_apart() -> None:
     assert lies(fused[:, 16:32], zeros(32, 16).T) == {"a": Strides(48, 8 * 48)}
     assert lies(zeros(8, 16), zeros(32, 24).T[:16]) == {"b": Strides(24, 32 * 24)}
     assert lies(zeros(3, 8, 24)[..., :16], zeros(3, 16, 32)) == {"a": Strides(24, 8 * 24)}
+
+
+def test_an_output_that_shares_memory_with_an_operand_is_refused() -> None:
+    x, w = zeros(16, 16), zeros(16, 16)
+    for a, b, name in ((x, w, "a"), (w, x.T, "b")):
+        with pytest.raises(ArrayRefused, match=f"out shares memory with {name}"):
+            problem(a, b, x)
+    buffer = zeros(3, 16)
+    assert problem(buffer[:1], w, buffer[1:2]).m == 1
 
 
 def test_scales_are_one_for_each_operand_or_one_for_each_row_and_column() -> None:

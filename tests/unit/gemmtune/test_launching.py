@@ -94,10 +94,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 
 def launch(ordinal: int, stream: int = 5) -> None:
-    def array(*shape: int) -> Any:  # noqa: ANN401
-        return Array(0x1000, shape, (shape[1], 1), "bf16", ordinal, None)
+    def array(address: int, *shape: int) -> Any:  # noqa: ANN401
+        return Array(address, shape, (shape[1], 1), "bf16", ordinal, None)
 
-    gemmtune.launch(array(8, 16), array(16, 32), array(8, 32), stream, table=Path("table.json"))
+    gemmtune.launch(array(0x1000, 8, 16), array(0x2000, 16, 32), array(0x3000, 8, 32), stream, table=Path("table.json"))
 
 
 def test_every_call_runs_under_the_context_of_its_operands_gpu(calls: Calls) -> None:
