@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -68,9 +69,9 @@ inline std::string sha256(const std::string& text) {
     auto turned = [](uint32_t x, int by) { return (x >> by) | (x << (32 - by)); };
     for (size_t at = 0; at < data.size(); at += 64) {
         uint32_t w[64];
-        for (int i = 0; i < 16; ++i) {
+        for (size_t i = 0; i < 16; ++i) {
             w[i] = 0;
-            for (int byte = 0; byte < 4; ++byte) w[i] = w[i] << 8 | static_cast<uint8_t>(data[at + 4 * i + byte]);
+            for (size_t byte = 0; byte < 4; ++byte) w[i] = w[i] << 8 | static_cast<uint8_t>(data[at + 4 * i + byte]);
         }
         for (int i = 16; i < 64; ++i) {
             uint32_t s0 = turned(w[i - 15], 7) ^ turned(w[i - 15], 18) ^ (w[i - 15] >> 3);
@@ -86,7 +87,7 @@ inline std::string sha256(const std::string& text) {
             uint32_t second = s0 + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
             v = {first + second, v[0], v[1], v[2], v[3] + first, v[4], v[5], v[6]};
         }
-        for (int i = 0; i < 8; ++i) h[i] += v[i];
+        for (size_t i = 0; i < 8; ++i) h[i] += v[i];
     }
     std::string hex;
     for (uint32_t word : h)
@@ -94,12 +95,41 @@ inline std::string sha256(const std::string& text) {
     return hex;
 }
 
-inline bool read(const std::string& path, std::string& content) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    content = all.str();
-    return static_cast<bool>(file);
+// The only names that a manifest may list: table.json, cubins/DIGEST.cubin, plans/NAME.plan.
+inline bool is_name(const std::string& name) {
+    auto holds = [&](const std::string& folder, size_t digits, const std::string& suffix) {
+        return name.size() == folder.size() + digits + suffix.size() && name.compare(0, folder.size(), folder) == 0 &&
+               name.find_first_not_of("0123456789abcdef", folder.size()) == folder.size() + digits &&
+               name.compare(folder.size() + digits, suffix.size(), suffix) == 0;
+    };
+    return name == "table.json" || holds("cubins/", 64, ".cubin") || holds("plans/", 32, ".plan");
+}
+
+// No file of a bundle has more.
+constexpr uintmax_t kMostBytes = uintmax_t(1) << 30;
+
+// The content of a bundle's file, which is no link, pipe or device.
+inline Error read(const std::string& folder, const std::string& name, std::string& content) {
+    namespace fs = std::filesystem;
+    auto path = fs::path(folder) / name;
+    std::error_code none;
+    if (fs::is_symlink(path, none) || (name.find('/') != std::string::npos && fs::is_symlink(path.parent_path(), none)))
+        return {path.string() + " is a link: a bundle has files of its own"};
+    if (fs::is_regular_file(path, none) && fs::file_size(path, none) <= kMostBytes) {
+        std::ifstream file(path, std::ios::binary);
+        std::ostringstream all;
+        all << file.rdbuf();
+        content = all.str();
+        if (file) return {};
+    }
+    return {path.string() + " can't be read: copy the whole bundle"};
+}
+
+// Whether bytes are a program for an arch, as in sm_90a: an ELF file for machine 190, whose flags have the SM number.
+inline bool is_program(const std::string& bytes, const std::string& arch) {
+    auto number = arch.substr(0, arch.find_last_of("0123456789") + 1);
+    return bytes.size() >= 64 && bytes.compare(0, 4, "\x7f" "ELF") == 0 && static_cast<unsigned char>(bytes[18]) == 190 &&
+           number == "sm_" + std::to_string(static_cast<unsigned char>(bytes[49]));
 }
 
 // The text of a member of our canonical JSON: `"name":"text"`.
@@ -270,8 +300,7 @@ inline Error encode(const Box& box, CUdeviceptr address, void* map) {
 // A folder whose files are what its manifest says.
 class Bundle {
 public:
-    // Checks the SHA-256 of every plan and program, and that the current device is the one that was measured. A bundle
-    // that fails has no plans.
+    // Checks every file, and that the current device is the one that was measured. A bundle that fails has no plans.
     Error load(const std::string& folder) {
         auto error = read(folder);
         if (error) plans_.clear(), programs_.clear();
@@ -288,7 +317,7 @@ private:
     Error read(const std::string& folder) {
         plans_.clear(), programs_.clear();
         std::string manifest;
-        if (!detail::read(folder + "/manifest.json", manifest)) return {folder + "/manifest.json can't be read"};
+        if (auto error = detail::read(folder, "manifest.json", manifest)) return error;
         if (detail::member(manifest, "schema") != "gemmtune.bundle/1") return {folder + " is no gemmtune.bundle/1"};
         if (auto error = check_device(manifest)) return error;
         auto at = manifest.find("\"files\":{");
@@ -298,8 +327,8 @@ private:
         for (size_t begin = 0; (begin = listed.find('"', begin)) != std::string::npos;) {
             auto close = listed.find("\":\"", begin);
             if (close == std::string::npos || listed.size() < close + 67) return {folder + "/manifest.json is malformed"};
-            if (auto error = take(folder, listed.substr(begin + 1, close - begin - 1), listed.substr(close + 3, 64)))
-                return error;
+            auto name = listed.substr(begin + 1, close - begin - 1);
+            if (auto error = take(folder, name, listed.substr(close + 3, 64), detail::member(manifest, "arch"))) return error;
             begin = close + 68;
         }
         return {};
@@ -310,13 +339,15 @@ private:
         return at == in.end() ? nullptr : &at->second;
     }
 
-    Error take(const std::string& folder, const std::string& name, const std::string& digest) {
-        if (name.find("..") != std::string::npos || name.empty() || name[0] == '/')
-            return {folder + "/manifest.json lists " + name + ", which lies outside of the bundle"};
+    Error take(const std::string& folder, const std::string& name, const std::string& digest, const std::string& arch) {
+        if (!detail::is_name(name)) return {folder + "/manifest.json lists " + name + ", which no bundle has"};
         std::string content;
-        if (!detail::read(folder + "/" + name, content)) return {folder + "/" + name + " can't be read"};
+        if (auto error = detail::read(folder, name, content)) return error;
         if (detail::sha256(content) != digest) return {folder + "/" + name + " was changed: copy the bundle again"};
-        if (name.rfind("cubins/", 0) == 0) programs_[name.substr(7, 64)] = content;
+        if (name.rfind("cubins/", 0) == 0) {
+            if (!detail::is_program(content, arch)) return {folder + "/" + name + " is no program for " + arch};
+            programs_[name.substr(7, 64)] = content;
+        }
         if (name.rfind("plans/", 0) == 0) {
             auto plan = detail::Plan::of(content);
             if (!plan.complete) return {folder + "/" + name + " is no gemmtune.plan/1"};

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -242,11 +243,54 @@ def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any]
     plan = next(copy.glob("plans/*.plan"))
     plan.write_text(plan.read_text().replace("align a 16", "align a 1").replace("align a 2", "align a 1"))
     assert "was changed" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
-    manifest = copy / "manifest.json"
-    outside = json.loads(manifest.read_text())
-    outside["files"] = {"../x": "0" * 64}
-    manifest.write_text(json.dumps(outside, separators=(",", ":")))
-    assert "outside of the bundle" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "plans/../x", "cubins/x.cubin", "notes.txt"])
+def test_a_file_that_no_bundle_has_refuses_it(
+    name: str, bundle: Path, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(bundle, tmp_path / "bundle")
+    change_manifest(tmp_path / "bundle", {name: "0" * 64})
+    assert f"manifest.json lists {name}, which no bundle has" in refused(run, tmp_path / "bundle")
+
+
+def change_manifest(folder: Path, files: dict[str, str]) -> None:
+    manifest = folder / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"] |= files
+    manifest.write_text(json.dumps(content, separators=(",", ":"), sort_keys=True))
+
+
+def refused(run: Callable[..., Any], folder: Path) -> str:
+    done = run(folder, CASES[0][0].key, *["0"] * 7)
+    assert done.returncode == 1
+    return str(done.stderr)
+
+
+def test_links_pipes_and_programs_of_another_arch_refuse_the_bundle(
+    bundle: Path, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(bundle, tmp_path / name))
+
+    folder, linked, piped, other = (copied(name) for name in ("folder", "linked", "piped", "other"))
+    (folder / "plans").rename(tmp_path / "elsewhere")
+    (folder / "plans").symlink_to(tmp_path / "elsewhere")
+    cubin = next(linked.glob("cubins/*"))
+    cubin.rename(tmp_path / "cubin")
+    cubin.symlink_to(tmp_path / "cubin")
+    (piped / "table.json").unlink()
+    os.mkfifo(piped / "table.json")
+    program = next(other.glob("cubins/*"))
+    program.write_bytes(CUBIN.replace(bytes([90]), bytes([80])))
+    change_manifest(other, {f"cubins/{program.name}": hashlib.sha256(program.read_bytes()).hexdigest()})
+    assert "is a link" in refused(run, folder)
+    assert f"{cubin} is a link" in refused(run, linked)
+    assert f"{piped / 'table.json'} can't be read" in refused(run, piped)
+    assert f"{program} is no program for sm_90a" in refused(run, other)
+    # The folder itself may be one.
+    (tmp_path / "shown").symlink_to(bundle)
+    assert "no kernel for gemm:none" in run(tmp_path / "shown", "gemm:none", *["0"] * 7).stderr
 
 
 def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
@@ -282,6 +326,7 @@ int program(CUstream stream, CUdeviceptr a, CUdeviceptr b, CUdeviceptr c) {{
 return 0;
 }}
 """)
-    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *INCLUDES, str(source)]
+    strict = ("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wpedantic", "-Werror")
+    command = ["g++", "-std=c++17", *strict, "-fsyntax-only", *INCLUDES, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
