@@ -397,14 +397,13 @@ public:
         at_["a"] = operands.a, at_["b"] = operands.b, at_["c"] = operands.c;
         at_["source"] = operands.source, at_["bias"] = operands.bias;
         at_["scale_a"] = operands.scale_a, at_["scale_b"] = operands.scale_b;
+        for (auto& name : needed_)
+            if (!at_[name]) return {name + " is 0: " + plan_.problem + " reads or writes it on the device"};
         for (auto& [name, bytes] : plan_.alignment)
             if (at_[name] % bytes)
                 return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
-        for (auto& place : plan_.places) {
-            if (place.name.rfind("scale_", 0) == 0 && !at_[place.name])
-                return {place.name + " is 0: " + plan_.problem + " reads scales on the device"};
+        for (auto& place : plan_.places)
             if (auto error = write(place)) return error;
-        }
         write(plan_.scalars["alpha"], operands.alpha);
         write(plan_.scalars["beta"], operands.beta);
         for (auto& pass : plan_.passes)
@@ -416,19 +415,27 @@ private:
     detail::Plan plan_;
     CUlibrary library_ = nullptr;
     std::map<std::string, CUdeviceptr> at_;
+    std::vector<std::string> needed_;  // operands whose address must not be 0
 
     void release() {
         for (auto& scratch : plan_.scratch)
             if (scratch.address) cuMemFree(scratch.address);
         if (library_) cuLibraryUnload(library_);
         plan_ = {}, library_ = nullptr;
-        at_.clear();
+        at_.clear(), needed_.clear();
     }
 
     Error prepare(const Bundle& bundle, const std::string& problem) {
         auto text = bundle.plan(problem);
         if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
         plan_ = detail::Plan::of(*text);
+        needed_ = {"a", "b", "c"};
+        // The key ends in the parts of the epilogue, joined by `+`.
+        auto epilogue = "+" + problem.substr(problem.rfind(':') + 1) + "+";
+        if (epilogue.find("+bias+") != std::string::npos) needed_.push_back("bias");
+        if (epilogue.find("+beta+") != std::string::npos) needed_.push_back("source");
+        for (auto& place : plan_.places)
+            if (place.name.rfind("scale_", 0) == 0) needed_.push_back(place.name);
         auto cubin = bundle.program(plan_.cubin);
         if (!cubin) return {"the bundle lacks program " + plan_.cubin};
         if (auto error = detail::check("cuLibraryLoadData", cuLibraryLoadData(&library_, cubin->data(), nullptr, nullptr, 0,

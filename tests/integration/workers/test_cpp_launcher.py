@@ -229,6 +229,10 @@ def test_cpp_launches_what_python_launches(
         (("{bundle}/nowhere", CASES[0][0].key), "can't be read"),
         (("{bundle}", CASES[0][0].key, "0x20002"), "a is not aligned to the 16 bytes"),
         (("{bundle}", next(case[0].key for case in CASES if case[0].scales)), "scale_a is 0"),
+        (("{bundle}", CASES[0][0].key, "0"), "a is 0"),
+        (("{bundle}", CASES[0][0].key, "0x20000", "0x20000", "0"), "c is 0"),
+        (("{bundle}", CASES[4][0].key, *["0x20000"] * 4, "0"), "bias is 0"),
+        (("{bundle}", CASES[4][0].key, *["0x20000"] * 3, "0"), "source is 0"),
     ],
 )
 def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run: Callable[..., Any]) -> None:
