@@ -32,7 +32,8 @@ def read(source: Source, asked: Asked) -> Shapes:
         ProblemError: the file is not CSV, or a row is invalid.
     """
     tally, where = Tally(), str(source.path)
-    lines = (line for _, line in source.lines())
+    # With its end: what stands between quotes may go over several lines.
+    lines = (f"{line}\n" for _, line in source.lines())
     known: dict[tuple[str, ...], tuple[Problem, int]] = {}
     rows = csv.reader(lines, strict=True)
     try:
@@ -49,7 +50,7 @@ def read(source: Source, asked: Asked) -> Shapes:
                     known[tuple(row)] = found
             tally.add(*found, place)
     except csv.Error as error:
-        raise ProblemError(f"{where} is not valid CSV ({error}): give a header that names the fields") from error
+        raise ProblemError(f"{where}, line {rows.line_num} is not valid CSV ({error})") from error
     return tally.shapes()
 
 
