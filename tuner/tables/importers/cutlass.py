@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,10 +33,7 @@ def read(source: Source, asked: Asked) -> Shapes:
         ProblemError: the file is not JSON of this form, or an entry is invalid.
     """
     tally, where = Tally(), str(source.path)
-    try:
-        entries = json.loads(source.whole(_MOST_CHARACTERS))
-    except (ValueError, RecursionError) as error:
-        raise ProblemError(f"{where} is not valid JSON: {error}") from error
+    entries = source.document(_MOST_CHARACTERS)
     for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
         place = f"{where}, entry {number}"
         if not isinstance(entry, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from space.errors import ProblemError
@@ -31,10 +30,7 @@ def read(source: Source, asked: Asked) -> Shapes:
         ProblemError: the file is not JSON of this form, or an entry is invalid.
     """
     where = str(source.path)
-    try:
-        document = json.loads(source.whole(_MOST_CHARACTERS))
-    except (ValueError, RecursionError) as error:
-        raise ProblemError(f"{where} is not valid JSON ({error}): give a list of objects with m, n and k") from error
+    document = source.document(_MOST_CHARACTERS)
     if isinstance(document, dict) and "schema" in document:
         return _of_table(document, where)
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):

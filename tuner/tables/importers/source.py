@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
+import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 from space.errors import ProblemError
 from tuner.files import is_endless
@@ -20,6 +23,8 @@ MOST_BYTES: Final = 2 << 30
 MOST_LINE: Final = 1 << 20
 #: Lines of a list.
 MOST_LINES: Final = 1_000_000
+#: Values of a JSON document: twice those of a table with the most problems.
+MOST_VALUES: Final = 8_000_000
 _HEAD_CHARACTERS: Final = 1 << 16
 _CHUNK: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
@@ -108,29 +113,81 @@ class Source:
         Raises:
             ProblemError: it has more than `most` characters, or the file is broken.
         """
-        with self._opened() as text:
-            found = text.read(most + 1)
-        if len(found) > most:
-            raise ProblemError(f"{self.path} has more than {most:,} characters: give a shorter list")
-        return found.removeprefix("\ufeff")
+        pieces, left = [], most
+        # A read of all at once reserves memory for the most.
+        for piece in self.chunks():
+            left -= len(piece)
+            if left < 0:
+                raise ProblemError(f"{self.path} has more than {most:,} characters: give a shorter list")
+            pieces.append(piece)
+        return "".join(pieces).removeprefix("\ufeff")
+
+    def document(self, most: int) -> Any:  # noqa: ANN401  (any JSON)
+        """The whole file as JSON.
+
+        Args:
+            most: characters that the file may have.
+
+        Raises:
+            ProblemError: a limit is exceeded, the file is broken or not JSON, or an object has a member twice.
+        """
+        text = self.whole(most)
+        # Each of these precedes a value, which takes many times its bytes in memory.
+        if sum(map(text.count, ",[{")) > MOST_VALUES:
+            raise ProblemError(f"{self.path} has more than {MOST_VALUES:,} values: give a shorter list")
+        try:
+            return json.loads(text, object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
+            raise ProblemError(f"{self.path} is not valid JSON ({error})") from error
 
     @contextmanager
     def _opened(self, place: object = None) -> Iterator[IO[str]]:
         where = place if callable(place) else lambda: str(self.path)
         try:
-            with self.path.open("rb") as raw:
-                packed = raw.peek(2).startswith(_GZIP)
-                plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
-                counted = io.BufferedReader(_Counted(plain), _CHUNK)
+            with self._unpacked() as counted:
                 yield io.TextIOWrapper(counted, encoding="utf-8", newline=None)
         except _TooLarge as error:
             raise ProblemError(f"{where()}: the file has more than {MOST_BYTES >> 20:,} MiB") from error
         except UnicodeDecodeError as error:
-            raise ProblemError(f"{where()} cannot be read: it is not UTF-8 ({error.reason})") from error
+            line = self._line_that_is_no_text()
+            raise ProblemError(f"{self.path}, line {line} cannot be read: it is not UTF-8 ({error.reason})") from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ProblemError(f"{where()} cannot be read: the gzip file is broken ({error})") from error
         except OSError as error:
             raise ProblemError(f"{self.path} cannot be read ({error.strerror}): give a file of shapes") from error
+
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[io.BufferedReader]:
+        with self.path.open("rb") as raw:
+            packed = raw.peek(2).startswith(_GZIP)
+            plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
+            yield io.BufferedReader(_Counted(plain), _CHUNK)
+
+    def _line_that_is_no_text(self) -> int:
+        """The line of the first byte that is not UTF-8. Text is decoded ahead of the line that is being read."""
+        decoder, number = codecs.getincrementaldecoder("utf-8")(), 1
+        with self._unpacked() as file:
+            while piece := file.read(_CHUNK):
+                try:
+                    decoder.decode(piece)
+                except UnicodeDecodeError as error:
+                    return number + error.object[: error.start].count(b"\n")
+                number += piece.count(b"\n")
+        return number
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these members.
+
+    Raises:
+        ValueError: two have one name.
+    """
+    found = dict(members)
+    if len(found) < len(members):
+        (name, _), *_ = Counter(name for name, _ in members).most_common(1)
+        raise ValueError(f"{name[:80]!r} is given twice in one object")
+    return found
 
 
 class _TooLarge(Exception):

@@ -126,6 +126,40 @@ def test_ten_million_rows_are_refused_without_parsing_or_holding_them(tmp_path: 
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("far.csv", b"m,n,k,name\n" + b"1,2,3,x\n" * 9000 + b"1,2,3,\xe9\n" + b"1,2,3,x\n" * 9000,
+         "line 9002 cannot be read: it is not UTF-8"),
+        ("near.csv", b"m,n,k,name\n1,2,3,\xe9\n", "line 2 cannot be read: it is not UTF-8"),
+        ("wide.csv", "m,n,k\n1,2,3\n".encode("utf-16"), "line 1 cannot be read: it is not UTF-8"),
+        ("quoted.csv", b'm,n,k\n1,2,3\n1,"2"3,4\n', "line 3 is not valid CSV"),
+        ("long.csv", b"m,n,k\n1,2,3\n1,2," + b"3" * 200_000 + b"\n", "line 3 is not valid CSV"),
+        ("split.csv", b'm,n,k\n"40\n96",2,3\n', "line 3: m = '40\\n96' is not a whole number"),
+        ("twice.json", b'[{"m": 1, "n": 2, "k": 3, "m": 4}]', "is not valid JSON ('m' is given twice in one object)"),
+        ("cutlass.json", json.dumps([CUTLASS]).replace('"n"', '"m"').encode(), "('m' is given twice in one object)"),
+    ],
+)
+def test_a_refusal_names_the_line_and_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    found = outcome(tmp_path / name, content)
+    assert isinstance(found, str), found
+    assert said in found
+
+
+@pytest.mark.parametrize("name", ["list.json.gz", "cutlass.json.gz"])
+def test_ten_million_values_are_refused_without_parsing_them(tmp_path: Path, name: str) -> None:
+    begin = b'[{"layout": "tnt"},' if name.startswith("cutlass") else b"["
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(begin + b"{}," * 10_000_000 + b"{}]", 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProblemError, match=rf"{name} has more than 8,000,000 values: give a shorter list"):
+            shapes_of([path])
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_table_and_every_file_of_a_bundle_are_refused_wherever_they_are_cut(tmp_path: Path) -> None:
     content = canonical(table(entry(WON)))
     path = tmp_path / "t.json"
