@@ -20,7 +20,7 @@ LAYOUTS: Final = {"TN": "nt", "NN": "nn", "NT": "tn", "TT": "tt"}
 _OPERATION: Final = re.compile(r"(Gemm|GemmAndBias|GemmStridedBatched|ScaledGemm)TunableOp_(\w+)_([NT]{2})")
 _EXTENT: Final = "([0-9]{1,10})"
 _PARAMETERS: Final = re.compile(
-    rf"[nt]{{2}}_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?"
+    rf"([nt]{{2}})_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?"
 )
 _SCALED: Final = re.compile(
     r"_a_(\w+?)_b_(\w+?)_c_(\w+?)_as_\w+?_bs_\w+?_ast_([0-9])_bst_([0-9])_dscale_[01]_fast_([01])_bias_(\w+)"
@@ -49,7 +49,7 @@ def read(source: Source, asked: Asked) -> Shapes:
         operation, _, rest = line.partition(",")
         parameters = rest.partition(",")[0]
         kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters)
-        if kind is None or shape is None:
+        if kind is None or shape is None or not _agree(kind, shape):
             raise ProblemError(f"{place}: {line[:120]!r} is not a row of TunableOp: operation,parameters")
         _count(tally, kind, shape, asked, place)
     return tally.shapes()
@@ -57,12 +57,12 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked, place: str) -> None:
     operator, words, letters = kind.groups()
-    n, m, k, batch, ldb, lda, ldc = (int(text or 1) for text in shape.groups()[:7])
+    n, m, k, batch, ldb, lda, ldc = (int(text or 1) for text in shape.groups()[1:8])
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
     layout = LAYOUTS[letters]
-    scaled = _SCALED.fullmatch(shape[8] or "") if operator == "ScaledGemm" else None
+    scaled = _SCALED.fullmatch(shape[9] or "") if operator == "ScaledGemm" else None
     if operator == "ScaledGemm":
         if scaled is None:
             raise ProblemError(f"{place}: {shape[0][:120]!r} does not say how the product is scaled")
@@ -83,6 +83,11 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     tally.add(problem, 1, place)
     if (ldb, lda, ldc) != leading_dimensions(problem):
         tally.note(APART)
+
+
+def _agree(kind: re.Match[str], shape: re.Match[str]) -> bool:
+    """Whether both parts of a row say the same letters, and a batch only where the operation has one."""
+    return kind[3].lower() == shape[1] and (kind[1] == "GemmStridedBatched") == (shape[5] is not None)
 
 
 def leading_dimensions(problem: Gemm) -> tuple[int, int, int]:

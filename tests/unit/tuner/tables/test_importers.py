@@ -242,6 +242,9 @@ def test_several_files_add_up(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_32_64\nGemmTunableOp_BFloat16_TN,tn_64_8\n", "line 2"),
+        ("t.csv", "GemmTunableOp_BFloat16_TN,nn_64_8_32_ld_32_32_64\n", "line 1: .* is not a row of TunableOp"),
+        ("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_B_4_ld_32_32_64\n", "line 1: .* is not a row of TunableOp"),
+        ("t.csv", "GemmStridedBatchedTunableOp_Half_TN,tn_64_8_32_ld_32_32_64\n", "line 1: .* is not a row"),
         ("t.csv", "m,n,k\n" + "".join(f"{m},64,64\n" for m in range(1, 20_003)), r"line 20002: more than 20,000"),
         ("t.csv", "m,n,k\n" + "1" * 2_000_000, "line 2: longer than"),
         ("t.csv", "m,n,k,count\n" + "1,2,3,9999999999999\n", "count"),
