@@ -239,6 +239,19 @@ def test_what_can_not_be_a_model_is_refused(
     assert len(str(refused.value)) < 600
 
 
+def test_a_config_chooses_no_code_and_reaches_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **_: asked.append(address))
+    config = MODELS["Mistral 7B"][0]
+    chosen = {"_attn_implementation": "someone/kernel", "experts_implementation": "someone/other"}
+    assert listed(tmp_path, config | chosen) == listed(tmp_path, config)
+    named = {"backbone": "someone/model", "use_pretrained_backbone": True, "use_timm_backbone": False}
+    for kind in ("detr", "maskformer", "dpt"):
+        with pytest.raises(ProblemError, match="offline"):
+            listed(tmp_path, named | {"model_type": kind})
+    assert asked == []
+
+
 def test_a_quantized_checkpoint_says_so(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     config = MODELS["GPT-2"][0] | {"n_layer": 1, "quantization_config": {"quant_method": "fp8"}}

@@ -7,11 +7,13 @@ gate and up), and cut N of projections that open a block, and K of those that cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 import transformers
+from huggingface_hub import constants
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from space.errors import ProblemError
@@ -96,6 +98,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Keeps transformers off the network: a config may name a repository, whose files a model would get and use."""
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@_offline()
 def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, tally: Tally, where: str) -> None:
     """Counts the products of one forward pass for each M.
 

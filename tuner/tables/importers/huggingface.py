@@ -20,7 +20,11 @@ _MOST_LAYERS: Final = 1024
 #: How transformers 5 spells floats that JSON has no number for.
 _FLOAT: Final = "__float__"
 _FLOATS: Final = frozenset({"Infinity", "-Infinity", "NaN"})
-_COUNTS: Final = re.compile("(num_|n_)?(hidden_)?(layers?|experts|heads)|.*(layers|experts)", re.ASCII)
+_COUNTS: Final = re.compile(
+    "(num_|n_)?(hidden_)?(layers?|experts|heads)|.*(layers|experts|blocks)|(.*_)?depths?", re.ASCII
+)
+#: How the names end of members that choose code for attention or experts, which transformers may get from a repository.
+_IMPLEMENTATIONS: Final = ("_implementation", "_implementation_internal")
 
 
 def recognizes(source: Source) -> bool:
@@ -56,18 +60,24 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 
 def _decoded(found: dict[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
-    """An object, or the float that transformers spelled as one."""
+    """An object without the members that choose code, or the float that transformers spelled as one."""
     spelled = found.get(_FLOAT) if len(found) == 1 else None
-    return float(spelled) if isinstance(spelled, str) and spelled in _FLOATS else found
+    if isinstance(spelled, str) and spelled in _FLOATS:
+        return float(spelled)
+    return {name: value for name, value in found.items() if not name.endswith(_IMPLEMENTATIONS)}
 
 
 def _check(config: Any, where: str) -> None:  # noqa: ANN401  (any JSON)
     """Refuses what no model has, before anything is built from it."""
     if not isinstance(config, dict):
         raise ProblemError(f"{where} is not a model's config: it is not an object")
-    for name, value in config.items():
+    left: list[tuple[str, Any]] = list(config.items())
+    while left:
+        name, value = left.pop()
         if isinstance(value, dict):
-            _check(value, where)
+            left += value.items()
+        elif isinstance(value, list):
+            left += ((name, each) for each in value)
         elif isinstance(value, int) and not isinstance(value, bool) and not -(2**31) <= value < 2**31:
             raise ProblemError(f"{where}: {name} = {value} is beyond 31 bits")
         elif isinstance(value, int) and _COUNTS.fullmatch(name) and value > _MOST_LAYERS:

@@ -268,6 +268,9 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
         ("config.json", '{"model_type": "llama", "num_hidden_layers": 100000}', "100,000 is more than"),
         ("config.json", '{"model_type": "llama", "hidden_size": 99999999999}', "beyond 31 bits"),
+        ("config.json", '{"model_type": "swin", "depths": [2, 1000000000]}', "depths = 1,000,000,000 is more than"),
+        ("config.json", '{"model_type": "x", "vision_config": {"depth": 100000}}', "depth = 100,000 is more than"),
+        ("config.json", '{"model_type": "x", "towers": [{"num_blocks": 5000}]}', "num_blocks = 5,000 is more than"),
     ],
 )  # fmt: skip
 def test_what_breaks_a_format_is_refused_with_its_place(read: Read, name: str, content: str | bytes, said: str) -> None:
