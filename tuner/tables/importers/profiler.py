@@ -23,6 +23,8 @@ _SCALARS: Final = 2
 _SCALAR_TYPES: Final = {
     "3": "int32", "5": "float16", "6": "float32", "15": "bfloat16", "23": "float8_e5m2", "24": "float8_e4m3fn",
 }  # fmt: skip
+#: Dimensions of a tensor of torch.
+_MOST_DIMENSIONS: Final = 64
 _GAP: Final = re.compile(r"[ \t\r\n,]*")
 
 
@@ -39,7 +41,7 @@ def read(source: Source, asked: Asked) -> Shapes:
         ProblemError: the file is not a trace, is cut off, or has no shapes.
     """
     tally, named, shaped = Tally(), 0, 0
-    for number, event in enumerate(_events(source), 1):
+    for number, event in _events(source):
         operator = str(event.get("name", "")).removeprefix("aten::")
         arguments = event.get("args")
         if not str(event.get("name", "")).startswith("aten::") or not isinstance(arguments, dict):
@@ -67,16 +69,16 @@ def read(source: Source, asked: Asked) -> Shapes:
     return tally.shapes()
 
 
-def _events(source: Source) -> Iterator[dict[str, Any]]:
-    """The members of `traceEvents`, one by one, with one event and one chunk in memory."""
+def _events(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The numbered members of `traceEvents`, one by one, with one event and one chunk in memory."""
     decoder, text, chunks = json.JSONDecoder(), "", source.chunks()
     while (found := _EVENTS.search(text)) is None:
         piece = next(chunks, "")
         if not piece or len(text) > 16 * MOST_LINE:
             raise ProblemError(f"{source.path} is not a trace: it has no traceEvents")
         text += piece
-    place, done = found.end(), False
-    while not done:
+    place, number = found.end(), 1
+    while True:
         gap = _GAP.match(text, place)
         place = gap.end() if gap else place
         if text[place : place + 1] == "]":
@@ -84,18 +86,25 @@ def _events(source: Source) -> Iterator[dict[str, Any]]:
         try:
             event, place = decoder.raw_decode(text, place)
         except RecursionError as error:
-            raise ProblemError(f"{source.path} is not a trace: an event is nested too deeply") from error
+            raise ProblemError(f"{source.path} is not a trace: event {number} is nested too deeply") from error
         except ValueError as error:
             left = text[place:]
             if len(left) > MOST_LINE:
-                raise ProblemError(f"{source.path} is not a trace: an event can't be read ({error})") from error
+                why = _why(error)
+                raise ProblemError(f"{source.path} is not a trace: event {number} can't be read ({why})") from error
             piece = next(chunks, "")
             if not piece:
-                raise ProblemError(f"{source.path} is cut off: its events have no end") from error
+                raise ProblemError(f"{source.path} is cut off, or event {number} is broken ({_why(error)})") from error
             text, place = left + piece, 0
             continue
         if isinstance(event, dict):
-            yield event
+            yield number, event
+        number += 1
+
+
+def _why(error: ValueError) -> str:
+    """Why text is not JSON; without the place, which is that in a piece of the file."""
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _arrays(arguments: dict[str, Any], place: str) -> list[Array | None]:
@@ -117,8 +126,11 @@ def _arrays(arguments: dict[str, Any], place: str) -> list[Array | None]:
 
 
 def _dense_strides(shape: object) -> list[int]:
+    """Strides without gaps; none for what is no shape."""
+    if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS or not _whole(shape):
+        return []
     strides, step = [], 1
-    for extent in reversed(shape if isinstance(shape, list) and _whole(shape) else []):
+    for extent in reversed(shape):
         strides.append(step)
         step *= extent
     return strides[::-1]

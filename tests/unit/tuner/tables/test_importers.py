@@ -32,7 +32,9 @@ def read(tmp_path: Path) -> Read:
     return read
 
 
-def event(name: str, shapes: list[Any], strides: list[Any], types: list[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def event(
+    name: str, shapes: list[Any], strides: list[Any] | None, types: list[str], **more: Any  # noqa: ANN401
+) -> dict[str, Any]:  # fmt: skip
     args = {"Input Dims": shapes, "Input Strides": strides, "Input type": types, **more}
     return {"ph": "X", "cat": "cpu_op", "name": name, "ts": 1, "dur": 2, "args": args}
 
@@ -257,7 +259,10 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("trace.json", trace(MM)[:-30], "cut off"),
         ("trace.json", '{"traceEvents": [{"name": "' + "a" * 3_000_000, "can't be read"),
         ("trace.json", '{"traceEvents": [' + "[" * 100_000, "nested too deeply|can't be read|cut off"),
+        ("trace.json", trace(MM)[:-2] + ', {"a": b}]}', "cut off, or event 2 is broken .Expecting value."),
+        ("trace.json", trace(MM)[:-2] + ', {"a": ' + "1" * 5000 + "}]}", "event 2 is broken .Exceeds the limit"),
         ("trace.json", trace({"name": "aten::mm", "args": {"Ev Idx": 1}}), "record_shapes"),
+        ("trace.json", trace(event("aten::mm", [[2**61] * 5000, [2]], None, [BF16, BF16])), "event 1: .* not extents"),
         ("trace.json", trace(event("aten::mm", [[-1, 2], [2, 2]], [[1, 1], [1, 1]], [BF16, BF16])), "event 1"),
         ("p.json", json.dumps([{"m": 1, "n": 2, "layout": "tnt", "dtype_a": "bf16"}]), "entry 1 has no dtype_b"),
         ("p.json", json.dumps([{"layout": "tnt"}, {"layout": "abc"}])[:-1] + "]", "entry 1 has no m"),
