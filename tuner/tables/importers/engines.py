@@ -48,6 +48,8 @@ def read(source: Source, asked: Asked) -> Shapes:
     tally, name = Tally(), source.path.name
     if _LINEAR.fullmatch(name) or _EXPERTS.fullmatch(name):
         ms = tuple(int(key) for key in _KEY.findall(source.whole(_MOST_CONFIG)))
+        if not ms:
+            raise ProblemError(f'{source.path} has no entry of an M, as in "16": {{…}}: give an engine\'s config')
         _count(tally, name, ms, asked, str(source.path))
         return tally.shapes()
     seen: set[str] = set()

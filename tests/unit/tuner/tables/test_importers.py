@@ -269,6 +269,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("table.json", '{"schema": "gemmtune.table/9", "entries": []}', "not a 'gemmtune.table/1'"),
         ("table.json", '{"schema": "gemmtune.table/1", "entries": [7]}', "not a table"),
         ("server.log", "INFO nothing to see\n", "nothing is missing"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", "not JSON", "has no entry of an M"),
         ("picture.png", b"\x89PNG\r\n\x1a\n", "not UTF-8"),
         ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
         ("config.json", '{"model_type": "llama", "num_hidden_layers": 100000}', "100,000 is more than"),
