@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmtune.torch.calls import tf32
+from space.errors import ProblemError
 from tuner.files import export_file
 from tuner.tables.importers.products import ADDING, FACTORS, GROUPED, OPERATORS, OTHERS, Array, count_product
 from tuner.tables.shapes import Shapes, Tally, as_csv
@@ -46,7 +47,11 @@ class Recording:
                 arrays[4] = arrays[4] or _array(kwargs.get("bias"))
                 fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))
             factors = (kwargs.get("beta", 1), kwargs.get("alpha", 1)) if operator in ADDING else FACTORS
-            count_product(self._tally, operator, arrays, output, "the program", tf32(), fast=fast, factors=factors)
+            try:
+                count_product(self._tally, operator, arrays, output, "the program", tf32(), fast=fast, factors=factors)
+            except ProblemError as error:
+                # The program must go on.
+                self._tally.leave_out(str(error))
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]

@@ -46,11 +46,11 @@ class Tally:
         Raises:
             ProblemError: it is one problem too many, or its count too high.
         """
-        self._counts[problem] += count
-        if len(self._counts) > MOST_PROBLEMS:
+        if problem not in self._counts and len(self._counts) >= MOST_PROBLEMS:
             raise ProblemError(f"{where}: more than {MOST_PROBLEMS:,} different problems: give a shorter list")
-        if self._counts[problem] > MOST_COUNT:
+        if self._counts[problem] + count > MOST_COUNT:
             raise ProblemError(f"{where}: {problem.title} runs more than {MOST_COUNT:,} times: give smaller counts")
+        self._counts[problem] += count
 
     def leave_out(self, reason: str, count: int = 1) -> None:
         """Counts a product that gemmtune does not tune. Reasons beyond the first thousand count together."""

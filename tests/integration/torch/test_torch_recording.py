@@ -46,3 +46,18 @@ def test_a_sparse_product_is_left_to_the_program(tmp_path: Path) -> None:
     with record(tmp_path / "shapes.csv") as recording:
         assert torch.equal(torch.mm(sparse, dense), dense)
     assert not recording.shapes.counts
+
+
+def test_a_program_with_too_many_shapes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.tables.shapes.MOST_PROBLEMS", 2)
+    b = torch.zeros(32, 64, dtype=torch.bfloat16)
+    with record(tmp_path / "shapes.csv") as recording:
+        for m in (1, 2, 3, 4, 2):
+            assert torch.mm(torch.zeros(m, 32, dtype=torch.bfloat16), b).shape == (m, 64)
+    assert [(problem.title, count) for problem, count in recording.shapes.counts.items()] == [
+        ("bf16 nn 1x64x32", 1), ("bf16 nn 2x64x32", 2)
+    ]  # fmt: skip
+    assert dict(recording.shapes.left_out) == {
+        "the program: more than 2 different problems: give a shorter list": 2
+    }
+    assert len((tmp_path / "shapes.csv").read_text().splitlines()) == 3
