@@ -57,6 +57,11 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
         )
     if not 1 <= wanted.gpus <= MOST_GPUS:
         raise ConfigError(f"gpus = {wanted.gpus} is not a number of GPUs: give 1 to {MOST_GPUS:,}")
+    if "%d" not in wanted.name and "." in wanted.name and not PurePath(wanted.name).suffix:
+        raise ConfigError(
+            f"{wanted.name} has no ending: PyTorch puts a GPU's number before the last dot, wherever that is in the "
+            f"path; name the file as in table.csv, or with %d for the number"
+        )
     rows, _ = listed(table)
     profile = profile_named(table.device)
     major, minor = profile.compute_capability

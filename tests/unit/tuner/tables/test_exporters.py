@@ -217,6 +217,14 @@ def test_a_file_without_rows_is_not_recommended() -> None:
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
     assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
     assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
+    assert with_ordinal("dir/table", 3) == "dir/table3"
+
+
+@pytest.mark.parametrize("name", ["v1.2/table", ".table", "v1.2/.table", "table."])
+def test_a_name_whose_last_dot_is_no_endings_is_refused(name: str) -> None:
+    # torch would look for v10.2/table.
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} has no ending"):
+        written("tunableop", guarded(table(entry(WON, family="cublaslt"))), name=name, torch="2.14.1")
 
 
 # ------------------------------------------------------------------------------------------------ bundles
