@@ -7,6 +7,8 @@ everything but itself and is the strong ETag over HTTP.
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -114,9 +116,31 @@ def bests_in(document: Mapping[str, Any], path: Path) -> list[Best]:
         TableError: an entry is malformed.
     """
     try:
-        return [best_of(document["device"], content) for content in document["entries"]]
+        bests = [best_of(document["device"], content) for content in document["entries"]]
+        for best in bests:
+            _check(best)
+        if twice := [key for key, count in Counter(best.problem.key for best in bests).items() if count > 1]:
+            raise ValueError(f"{twice[0]} is in it twice")
+        return bests
     except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
+
+
+def _check(best: Best) -> None:
+    """Checks what programs compute with: a hash proves that a table is whole, not what is in it.
+
+    Raises:
+        ValueError: a time or a ratio is no positive number, or a version is no text.
+    """
+    measurement, provenance = best.winner.measurement, best.winner.provenance
+    ratios = [each for each in (best.versus_first, best.versus_best) if each is not None]
+    numbers = [*measurement.samples_us, *(number for each in ratios for number in (each.value, each.low, each.high))]
+    for number in numbers:
+        if not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise ValueError(f"{best.problem.key} has {repr(number)[:80]} for a time or a ratio")
+    for version in (provenance.driver, provenance.nvrtc, provenance.cublaslt):
+        if not isinstance(version, str):
+            raise ValueError(f"{best.problem.key} has {repr(version)[:80]} for a version")
 
 
 def library_in(document: Mapping[str, Any], path: Path) -> frozenset[str]:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gemmtune.command import app
+from gemmtune.exact import exact
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written
@@ -20,7 +21,7 @@ from tests.unit.tuner.tables.test_importers import MM, SCALED, UNTUNED, VLLM, tr
 from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.bundles import read_bundle
-from tuner.tables.entries import canonical
+from tuner.tables.entries import canonical, content_of
 from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
 from tuner.tables.tables import read_table
@@ -158,6 +159,27 @@ def test_ten_million_values_are_refused_without_parsing_them(tmp_path: Path, nam
         assert tracemalloc.get_traced_memory()[1] < 256 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("samples_us", 0), "1", "'1' for a time"), (("samples_us", 0), -1.0, "-1.0 for a time"),
+        (("samples_us", 1), float("nan"), "nan for a time"), (("versus_cublaslt_first", "value"), None, "None for a"),
+        (("versus_cublaslt_first", "low"), float("inf"), "inf for a"), (("provenance", "driver"), 580, "580 for a ver"),
+        (("provenance", "cublaslt"), ["130100"], "for a version"), (("problem", "key"), WON.key, "is in it twice"),
+    ],
+)  # fmt: skip
+def test_a_whole_table_whose_content_can_not_be_is_refused(
+    tmp_path: Path, place: tuple[Any, Any], value: object, said: str
+) -> None:
+    document = json.loads(canonical(table(entry(WON), entry(Gemm.of(8, 64, 64)))))
+    document["entries"][1][place[0]][place[1]] = value
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    for min_gain in (None, 1.02):
+        with pytest.raises(TableError, match=rf"t\.json is not a table .*{said}"):
+            exact(tmp_path / "t.json", min_gain)
 
 
 def test_a_table_and_every_file_of_a_bundle_are_refused_wherever_they_are_cut(tmp_path: Path) -> None:
