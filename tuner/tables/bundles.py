@@ -17,12 +17,11 @@ from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.files import is_endless
 from tuner.tables.exporters.bundle import SCHEMA
-from tuner.tables.tables import bests_in, document_in, library_in
+from tuner.tables.tables import MOST_TABLE_BYTES, bests_in, document_in, library_in
 
 #: The only names that a manifest may list.
 _NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII)
 _MOST_MANIFEST_BYTES: Final = 64 << 20
-_MOST_TABLE_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _check_file(path: Path) -> None:
 def _file(folder: Path, name: str, digest: str) -> bytes:
     path = folder / name
     _check_file(path)
-    most = _MOST_TABLE_BYTES if name == "table.json" else MOST_CUBIN_BYTES
+    most = MOST_TABLE_BYTES if name == "table.json" else MOST_CUBIN_BYTES
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)

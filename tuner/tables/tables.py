@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tuner.evidence.store import Store
 
 SCHEMA: Final = "gemmtune.table/1"
+MOST_TABLE_BYTES: Final = 1 << 30
 
 
 def table(store: Store, device: str) -> dict[str, Any]:
@@ -83,6 +84,8 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         if is_endless(path):
             raise TableError(f"{path} can't be read: it is a pipe or a device; name a file")
+        if path.stat().st_size > MOST_TABLE_BYTES:
+            raise TableError(f"{path} has more than {MOST_TABLE_BYTES >> 20:,} MiB, as no table has: export it again")
         content = path.read_bytes()
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import tracemalloc
 from pathlib import Path
@@ -159,6 +160,15 @@ def test_ten_million_values_are_refused_without_parsing_them(tmp_path: Path, nam
         assert tracemalloc.get_traced_memory()[1] < 256 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_that_is_larger_than_any_table_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.tables.tables.MOST_TABLE_BYTES", 1 << 20)
+    path = tmp_path / "t.json"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(TableError, match=r"t\.json has more than 1 MiB, as no table has"):
+        read_table(path)
 
 
 @pytest.mark.parametrize(
