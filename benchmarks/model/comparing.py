@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -181,8 +182,10 @@ def _over_captures(taken: Mapping[tuple[str, int], list[float]]) -> dict[str, li
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
+    """Root mean square of the difference, as a share of the expected one; infinite for NaN, which max() passes over."""
     wide = expected.double()
-    return float((found.double() - wide).square().mean().sqrt() / wide.square().mean().sqrt())
+    share = float((found.double() - wide).square().mean().sqrt() / wide.square().mean().sqrt())
+    return math.inf if math.isnan(share) else share
 
 
 def _row(phase: Phase, mode: str, taken: Mapping[str, list[float]], launched: int, difference: float) -> Row:

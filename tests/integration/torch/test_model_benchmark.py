@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from benchmarks.model import __main__ as benchmark  # noqa: E402
 from benchmarks.model import machines, parts, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase  # noqa: E402
-from benchmarks.model.comparing import Compared, Setting, compare, installing  # noqa: E402
+from benchmarks.model.comparing import Compared, Setting, compare, installing, line  # noqa: E402
 from benchmarks.model.machines import Cpu  # noqa: E402
 from gemmtune.torch import installed, kernels, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -128,6 +129,24 @@ def test_a_gains_interval_leaves_out_as_many_turns_as_chance_allows() -> None:
     assert machines.gain([100.0] * 5, ours[:5]) == pytest.approx((0.03, 0.01, 0.8))
     assert machines.gain([100.0] * 9, ours) == pytest.approx((0.04, 0.01, 0.07))
     assert machines.gain([100.0] * 2, ours[:2]) == pytest.approx((0.015, 0.01, 0.02))
+
+
+class Poisonous(Anywhere):
+    def launch(self, *args: Any, **kwargs: Any) -> torch.Tensor:  # noqa: ANN401
+        return super().launch(*args, **kwargs).fill_(float("nan"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_block_whose_result_is_nan_is_wrong(
+    planted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: Poisonous(problem))
+    path, made = tmp_path / "table.json", Compared()
+    path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
+    setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("captured",), TINY_PACE, TINY_PACE, "aot_eager")
+    with torch.no_grad():
+        compare(Block(TINY["llama3-8b"], "cpu"), Phase(2, 1, 4), setting, made)
+    assert [(row.mode, line(row).endswith("| WRONG |")) for row in made.rows] == [("captured", True)]
 
 
 @pytest.mark.parametrize("name", BLOCKS)
