@@ -75,8 +75,11 @@ def array_of(value: Any, name: str, stream: int = 0) -> Array:  # noqa: ANN401  
     try:
         capsule = value.__dlpack__(stream=stream or _DEFAULT_STREAM)
     except BufferError:
-        # torch knows no per-thread default stream: the caller has to order that one.
-        capsule = value.__dlpack__(stream=_NO_ORDER)
+        try:
+            # torch knows no per-thread default stream: the caller has to order that one.
+            capsule = value.__dlpack__(stream=_NO_ORDER)
+        except BufferError as error:
+            raise ArrayRefused(f"{name} can't leave its library by DLPack: {error}") from error
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(address(capsule, b"dltensor"))

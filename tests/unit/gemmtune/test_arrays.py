@@ -211,6 +211,15 @@ def test_a_producer_that_refuses_a_stream_is_asked_for_no_order() -> None:
     assert made.streams == [-1]
 
 
+def test_an_array_that_its_library_does_not_export_is_refused() -> None:
+    class Graded(OnGpu):
+        def __dlpack__(self, *, stream: int) -> object:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+    with pytest.raises(ArrayRefused, match=r"a can't leave its library by DLPack: .*use tensor\.detach"):
+        array_of(Graded(zeros(8, 16)), "a")
+
+
 def test_launch_names_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(ArrayRefused, match="not in a GPU's memory"):
         gemmtune.launch(zeros(8, 16), zeros(16, 32), zeros(8, 32))
