@@ -46,9 +46,10 @@ def launch(
 ) -> None:  # fmt: skip
     """Enqueues out = a · b with the kernel that was measured for exactly this product.
 
-    The first call of a product loads its kernel; later ones write addresses and launch. Calls on one stream may follow
-    one another without waiting. Rows (or columns) of `a` and `b` may lie a multiple of 16 bytes apart: the first such
-    call compares the kernel's bits with those on dense operands, where it was measured.
+    The first call of a product loads its kernel, outside of captures; later ones write addresses and launch. Any thread
+    may call for any GPU, and calls on one stream may follow one another without waiting. Rows (or columns) of `a` and
+    `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on dense
+    operands, where it was measured.
 
     Args:
         a, b, out: [M,K], [K,N] and [M,N], or batches of them, in one GPU's memory; they speak DLPack.
@@ -86,7 +87,7 @@ class _Call:
 
     def __init__(self, source: Exact, problem: Gemm, device: int, stream: int, apart: Apart) -> None:
         from workers.cuda.device import open_device
-        from workers.cuda.driver import CudaError
+        from workers.cuda.driver import Borrowed, CudaError
 
         self._problem, self._stream = problem, stream
         self._facts = facts = open_device(device)
@@ -97,6 +98,9 @@ class _Call:
         self._config, self._program = config, program or _built(problem, config, facts.arch, found.build_digest)
         self.alignment_bytes: Mapping[str, int] = {}
         try:
+            if Borrowed(stream).capturing:
+                # To allocate would end the capture.
+                raise ArrayRefused(f"{problem.title}: the stream is being captured: call it once before the capture")
             # A caller may ask for a refused product again and again.
             with ExitStack() as made:
                 self.on = self._bound(dict(apart), made)

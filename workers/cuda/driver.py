@@ -83,6 +83,11 @@ class Stream:
         """Waits for all work; kernel errors surface here."""
         check("cuStreamSynchronize", cu.cuStreamSynchronize(self.handle))
 
+    @property
+    def capturing(self) -> bool:
+        """Whether its work is recorded into a graph, by whomever."""
+        return bool(int(check("cuStreamIsCapturing", cu.cuStreamIsCapturing(self.handle))))
+
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
         """Records the launches inside into a graph, the only element of the list afterwards."""

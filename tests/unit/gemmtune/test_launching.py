@@ -158,6 +158,7 @@ class Memory:
 
     def __init__(self, real: Any) -> None:  # noqa: ANN401
         self.used: set[object] = set()
+        self.capturing = False
         self._real, self._next = real, 0
 
     def __getattr__(self, name: str) -> object:
@@ -171,6 +172,9 @@ class Memory:
     def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
         self.used.remove(address)
         return (0,)
+
+    def cuStreamIsCapturing(self, stream: object) -> tuple[int, int]:  # noqa: N802
+        return 0, int(self.capturing)
 
     def load(self, cubin: bytes) -> Memory:
         self.used.add("program")
@@ -193,6 +197,16 @@ class One:
         return Found(self._config, "measured", "measured", program=b"cubin")
 
 
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    made, h200 = Memory(cuda.cu), profile_named("NVIDIA H200")
+    facts = DeviceFacts(h200.name, h200.arch.name, "cuda", "", "", h200.sm_count, h200.l2_bytes, 0)
+    monkeypatch.setattr(cuda, "cu", made)
+    monkeypatch.setattr(prepared, "Module", made.load)
+    monkeypatch.setattr(device, "open_device", lambda ordinal: facts)
+    return made
+
+
 @pytest.mark.parametrize(
     ("family", "problem", "said"),
     [
@@ -200,14 +214,14 @@ class One:
         ("sm90_wgmma", Gemm.of(1, 64, 129), "packs dense operands"),
     ],
 )
-def test_a_refused_kernel_keeps_no_memory(
-    monkeypatch: pytest.MonkeyPatch, family: str, problem: Gemm, said: str
-) -> None:
-    memory, h200 = Memory(cuda.cu), profile_named("NVIDIA H200")
-    facts = DeviceFacts(h200.name, h200.arch.name, "cuda", "", "", h200.sm_count, h200.l2_bytes, 0)
-    monkeypatch.setattr(cuda, "cu", memory)
-    monkeypatch.setattr(prepared, "Module", memory.load)
-    monkeypatch.setattr(device, "open_device", lambda ordinal: facts)
+def test_a_refused_kernel_keeps_no_memory(memory: Memory, family: str, problem: Gemm, said: str) -> None:
     with pytest.raises(ArrayRefused, match=said):
         launching._Call(One(family), problem, 0, 5, (("b", Strides(136, 64 * 136)),))  # type: ignore[arg-type]
+    assert memory.used == set()
+
+
+def test_nothing_is_loaded_while_the_stream_is_captured(memory: Memory) -> None:
+    memory.capturing = True
+    with pytest.raises(ArrayRefused, match="the stream is being captured: call it once before the capture"):
+        launching._Call(One("gemv"), Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()
