@@ -16,7 +16,8 @@ from tuner.tables.shapes import Shapes, Tally
 
 READS: Final = "a log of vLLM or SGLang with `Config file not found at …`, or one of their N=…,K=….json configs"
 _MISSING: Final = re.compile(r"[Cc]onfig file not found at (.*)")
-_PATH: Final = re.compile(r"[^/\s'\"]*(?:N=|E=)[^/'\"]*?\.json")
+#: A config's name in a line. None is longer, and a line of a million characters may begin one almost everywhere.
+_PATH: Final = re.compile(r"(?<![^/\s'\"])(?=[^/\s'\"]{0,60}?[NE]=)[^/'\"]{1,300}?\.json")
 _LINEAR: Final = re.compile(
     r"N=([0-9]{1,10}),K=([0-9]{1,10}),device_name=([^,]+),dtype=(\w+)(?:,block_shape=.*)?\.json"
 )

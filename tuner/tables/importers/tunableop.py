@@ -22,8 +22,10 @@ _EXTENT: Final = "([0-9]{1,10})"
 _PARAMETERS: Final = re.compile(
     rf"([nt]{{2}})_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?"
 )
+#: Each word ends where the next one is named; without atomic groups a hostile row takes minutes.
 _SCALED: Final = re.compile(
-    r"_a_(\w+?)_b_(\w+?)_c_(\w+?)_as_\w+?_bs_\w+?_ast_([0-9])_bst_([0-9])_dscale_[01]_fast_([01])_bias_(\w+)"
+    r"_a_(?>(\w+?)_b_)(?>(\w+?)_c_)(?>(\w+?)_as_)(?>\w+?_bs_)(?>\w+?_ast_)([0-9])_bst_([0-9])_dscale_[01]_fast_([01])"
+    r"_bias_(\w+)"
 )
 _ONCE: Final = "TunableOp lists each product once: its counts say nothing of how often each runs"
 

@@ -148,6 +148,23 @@ def test_a_refusal_names_the_line_and_the_reason(tmp_path: Path, name: str, cont
     assert said in found
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("server.log", "Config file not found at " + "N=" * 400_000),
+        ("server.log", "Config file not found at " + "N= " * 300_000),
+        ("t.csv", UNTUNED.splitlines()[0].replace("Gemm", "ScaledGemm") + "_a_" + "b_b_" * 40_000 + "_c_" * 40_000
+         + "_as_" * 40_000 + "_bs_" * 40_000),
+    ],
+    ids=["names", "words", "dtypes"],
+)  # fmt: skip
+def test_a_line_that_may_be_read_in_many_ways_is_refused_at_once(tmp_path: Path, name: str, line: str) -> None:
+    # A pattern that tries them all takes hours.
+    found = outcome(tmp_path / name, f"{line}\n".encode())
+    assert isinstance(found, str)
+    assert "nothing is missing" in found or "does not say how the product is scaled" in found
+
+
 @pytest.mark.parametrize("name", ["list.json.gz", "cutlass.json.gz"])
 def test_ten_million_values_are_refused_without_parsing_them(tmp_path: Path, name: str) -> None:
     begin = b'[{"layout": "tnt"},' if name.startswith("cutlass") else b"["
