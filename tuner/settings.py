@@ -72,10 +72,10 @@ class Settings(BaseModel):
     deadline_seconds: float = Field(default=20.0, gt=0)
     end_seconds: float = Field(default=END_SECONDS, ge=3, le=END_SECONDS)
 
-    @field_validator("cache_dir", "recorded_dir", "model_dir")
+    @field_validator("cache_dir", "recorded_dir", "model_dir", "table")
     @classmethod
-    def _expand(cls, path: Path) -> Path:
-        return path.expanduser()
+    def _expand(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser()
 
     @property
     def hosts(self) -> frozenset[str]:

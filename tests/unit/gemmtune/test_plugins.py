@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,12 @@ def test_without_a_table_nothing_is_done_or_said_whatever_else_is_set(
         plugins.install_table()
     settings.cache_clear()
     assert caplog.text == ""
+
+
+def test_a_home_in_the_tables_path_is_found_where_no_shell_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMTUNE_TABLE", "~/bundle")
+    settings.cache_clear()
+    try:
+        assert settings().table == Path.home() / "bundle"
+    finally:
+        settings.cache_clear()
