@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 from api.answer_reader import AnswerReader
-from api.answers import render
 from api.device_bests import CachedBest
 from api.http_errors import HttpError
 from api.snapshot import Snapshot
 from api.snapshot_follower import SnapshotFollower
-from space.devices import DEFAULT_DEVICE
+from space.devices import DEFAULT_DEVICE, find_profile
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
-from tuner.answering.answers import Bests, Source, answer, measured
+from tuner.answering.answers import Answer, Bests, Source, answer, known_answer
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
@@ -124,39 +123,42 @@ class AnswerService:
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device; under a named policy from the store, not the snapshot."""
-        if not self._follower.loaded.is_set() and (best := self._stored(problem, device, policy)):
-            rendered = render(best)
-            return RenderedAnswer(rendered.text, rendered.source)
+        if (known := self._known(problem, device, policy)) is not None:
+            return known
         snapshot = self.snapshot
-        if policy is not None:
+        if policy is None:
+            of_device = snapshot.devices.get(device)
+            computed = self._computed(problem, device, of_device.version if of_device else 0)
+        else:
             model = model_for(device, self.models).model
-            found = answer(_WithStore(snapshot, self._follower.store), problem, device, policy, model, self.recordings)
-            if found.source != "measured":
-                self._missed(problem.key, device)
-            return RenderedAnswer(canonical(document(found)), found.source)
-        held = snapshot.held(problem.key, device)
-        if held is not None:
-            return held
-        known = snapshot.devices.get(device)
-        computed = self._computed(problem, device, known.version if known else 0)
-        if computed.source != "measured":
-            self._missed(problem.key, device)
+            bests = _WithStore(snapshot, self._follower.store)
+            computed = _rendered(answer(bests, problem, device, policy, model, self.recordings))
+        self._missed(problem.key, device)
         return computed
 
-    def is_measured(self, problem: Problem, device: str) -> bool:
-        """Whether the store serves a best of the problem that today's kernel still matches."""
-        if not self._follower.loaded.is_set():
-            best = self._stored(problem, device, None)
-            return best is not None and measured(best).source == "measured"
-        held = self.snapshot.held(problem.key, device)
-        return held is not None and held.source == "measured"
+    def measured_answer(
+        self, problem: Problem, device: str, policy: Policy | None = None
+    ) -> CachedBest | RenderedAnswer | None:
+        """The answer that was measured with today's kernel; None without one."""
+        known = self._known(problem, device, policy)
+        if known is None:
+            self.count_misses([problem], device)
+        return known if known and known.source == "measured" else None
 
-    def _stored(self, problem: Problem, device: str, policy: Policy | None) -> Best | None:
-        """The store's best, until the snapshot has it."""
-        if policy is not None:
-            return self._follower.store.best(problem, device, policy)
-        found = self._follower.store.served_of(device, [problem.key])
-        return next((best for best in reversed(found) if isinstance(best, Best)), None)
+    def count_misses(self, problems: Iterable[Problem], device: str) -> None:
+        """Counts questions that nothing measured answers, unless nobody could measure them on such a device."""
+        if find_profile(device):
+            for problem in problems:
+                self._missed(problem.key, device)
+
+    def _known(self, problem: Problem, device: str, policy: Policy | None) -> CachedBest | RenderedAnswer | None:
+        """The answer of a best, which may be stale; from the store until the snapshot has it."""
+        loaded = self._follower.loaded.is_set()
+        if loaded and policy is None:
+            return self.snapshot.held(problem.key, device)
+        store = self._follower.store
+        found = known_answer(_WithStore(self.snapshot, store) if loaded else store, problem, device, policy)
+        return _rendered(found) if found else None
 
     def _compute(self, problem: Problem, device: str, version: int) -> RenderedAnswer:
         """The answer that is not measured.
@@ -164,9 +166,8 @@ class AnswerService:
         Args:
             version: of the device's bests; a cached answer of an earlier one is stale.
         """
-        found = answer(self.snapshot, problem, device, model=model_for(device, self.models).model,
-                       recordings=self.recordings)  # fmt: skip
-        return RenderedAnswer(canonical(document(found)), found.source)
+        model = model_for(device, self.models).model
+        return _rendered(answer(self.snapshot, problem, device, model=model, recordings=self.recordings))
 
     def device(self, name: str | None) -> str:
         """The device of a request: the one it names, else the only one in the store, else the H200.
@@ -181,3 +182,7 @@ class AnswerService:
         if len(names) > 1:
             raise HttpError(422, "device-needed", f"the store has {', '.join(names)}: choose one with device=…")
         return names[0] if names else DEFAULT_DEVICE
+
+
+def _rendered(found: Answer) -> RenderedAnswer:
+    return RenderedAnswer(canonical(document(found)), found.source)

@@ -75,12 +75,14 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
         answers[place] = found
     missing = [(place, one) for place, one in zip(others, asked, strict=True) if answers[place] is None]
     problems = _problems(missing)
-    if batch.require == "any":
-        until = time.monotonic() + _COMPUTING_SECONDS
-        for (place, _), problem in zip(missing, problems, strict=True):
-            if time.monotonic() > until:
-                break
-            answers[place] = answer_service.answer(problem, device)
+    if batch.require == "measured":
+        answer_service.count_misses(problems, device)
+        return [found if found and found.source == "measured" else None for found in answers]
+    until = time.monotonic() + _COMPUTING_SECONDS
+    for (place, _), problem in zip(missing, problems, strict=True):
+        if time.monotonic() > until:
+            break
+        answers[place] = answer_service.answer(problem, device)
     return answers
 
 

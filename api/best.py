@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.answer_service import AnswerService
+from api.answer_service import AnswerService, RenderedAnswer
 from api.auth import Caller, require
 from api.batches import CHUNKS_AT_ONCE, Answers, BatchOut, answer_all, chunks
 from api.concurrency import ConcurrencyLimit, Rests
@@ -51,11 +51,16 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
-    if query.require == "measured" and not answer_service.is_measured(problem, device):
+    policy = policy_of(query.policy, query.neighbours)
+    found: CachedBest | RenderedAnswer | None
+    if query.require == "measured":
+        found = answer_service.measured_answer(problem, device, policy)
+    else:
+        found = answer_service.answer(problem, device, policy)
+    if found is None:
         detail = (f"{problem.shape} was not measured with today's kernels on {device}: run `{tune_command(problem)}`, "
                   "or leave out require=measured for an answer from what is known")  # fmt: skip
         raise HttpError(404, "not-measured", detail)
-    found = answer_service.answer(problem, device, policy_of(query.policy, query.neighbours))
     request.app.state.metrics.answered(found.source)
     return Response(found.answer, media_type=_JSON)
 

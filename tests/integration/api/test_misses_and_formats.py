@@ -58,6 +58,14 @@ class TestMisses:
         assert http.get("/v1/misses", params={"limit": "1"}).json()["total"] == 2
         assert listed(http, device="NVIDIA L40S") == []
 
+    def test_questions_that_accept_only_measurements_are_counted(self, http: TestClient) -> None:
+        for device in (DEVICE, "a card that nobody knows"):
+            asked = OTHER | {"device": device, "require": "measured"}
+            problem_of(http.get("/v1/best", params=asked), 404, "not-measured")
+            batch = {"problems": [OTHER], "device": device, "require": "measured"}
+            assert http.post("/v1/best:batch", json=batch).json()["unanswered"] == [0]
+        assert listed(http) == [(300, 2)]
+
     def test_those_asked_least_are_dropped(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(misses, "MOST_MISSES", 2)
         keys = [Gemm(m, 64, 64).key for m in (1, 2, 3)]

@@ -25,10 +25,11 @@ from api.schemas import BestOut
 from api.tables import TableOut
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
-from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import StoreError
 from tuner.evidence.models import ConfigRow
-from tuner.evidence.records import Best
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.tables.entries import best_of, entry
 from tuner.tables.tables import table, table_bytes
@@ -414,3 +415,21 @@ def test_a_best_of_an_older_kernel_is_stale_and_not_measured(tmp_path: Path) -> 
                 assert said["evidence"]["build_digest"] == ""
             refused = http.get("/v1/best", params=asked | {"require": "measured"})
             assert (refused.status_code, refused.json()["type"]) == (404, "/problems/not-measured")
+            for required, sources in (("any", ["stale"]), ("measured", [None])):
+                said = http.post("/v1/best:batch", json={"problems": [asked], "require": required}).json()
+                assert [item and item["source"] for item in said["items"]] == sources
+
+
+@pytest.mark.parametrize(("old", "chain", "burst"), [(Policy.BURST, 200, 404), (Policy.CHAIN, 404, 200)])
+def test_what_is_required_to_be_measured_is_the_best_of_the_policy(
+    own_store: Store, old: Policy, chain: int, burst: int
+) -> None:
+    for policy in (Policy.BURST, Policy.CHAIN):
+        by = replace(PROVENANCE, kernel_source_digest="older") if policy is old else PROVENANCE
+        taken = [measured(FAMILY.config({}), stage="final", policy=policy)]
+        study = own_store.begin_study(study_key(), fresh=True)
+        own_store.set_bests(bests_of(PROBLEM, own_store.record_many(study.id, taken, by), 1, {}))
+    with TestClient(create_app(own_store)) as http:
+        asked = ASKED | {"require": "measured"}
+        statuses = [http.get("/v1/best", params=asked | {"policy": each}).status_code for each in ("chain", "burst")]
+    assert statuses == [chain, burst]
