@@ -40,7 +40,7 @@ from space.rank import may_reach_power_limit, roofline_us
 from space.registry import family_named
 from tuner.cli.record import part_of
 from tuner.evidence.backup import restore_backup
-from tuner.evidence.records import Best, Outcome
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
@@ -110,8 +110,8 @@ def sets_of(problem: Gemm) -> list[tuple[torch.Tensor, ...]]:
 def candidates(store: Store, best: Best) -> dict[str, Config]:
     """The fastest of our families and of the library, in the finals that the best comes from."""
     finals = [
-        stored.measurement for stored in store.final_series(best.winner.study_id)
-        if stored.measurement.outcome is Outcome.CORRECT and stored.measurement.policy is best.policy
+        stored.measurement for stored in store.finals_beside(best.winner.id)
+        if stored.measurement.policy is best.policy
     ]  # fmt: skip
     found = {}
     for arm, own in (("own", True), ("library", False)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.errors import UnknownDevice
 from tuner.evidence.picks import LIBRARY, versus
-from tuner.evidence.records import Best, Outcome
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.tables.entries import content_of, entry
 from tuner.tables.tables import SCHEMA, chosen_bests
@@ -29,10 +29,9 @@ def library_best(store: Store, best: Best) -> Best | None:
     """The fastest candidate of the library in a best's finals, with its ratio to the library's first choice."""
     finals = [
         final
-        for final in store.final_series(best.winner.study_id)
-        if final.measurement.config.family == LIBRARY
-        and final.measurement.outcome is Outcome.CORRECT
-        and final.measurement.policy is best.policy
+        # Later finals of its study may have been slower, and then it still stands.
+        for final in store.finals_beside(best.winner.id)
+        if final.measurement.config.family == LIBRARY and final.measurement.policy is best.policy
     ]
     if not finals:
         return None

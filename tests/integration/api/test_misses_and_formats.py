@@ -15,14 +15,17 @@ from pyarrow import parquet
 from api.app import create_app
 from gemmtune import Client
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.integration.api.asking import ASKED, problem_of, serving
-from tests.support import DEVICE, PROBLEM, keep_best
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses
+from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.client import LocalCampaigns
 from tuner.fleet.campaigns.records import TIMING, CampaignRequest
+from tuner.tables.library import library_table
 
 OTHER = {"m": 300, "n": 512, "k": 320}
 
@@ -148,3 +151,20 @@ class TestFormats:
     def test_a_client_gets_files(self, store: Store) -> None:
         with serving(create_app(store)) as url, Client(url) as client:
             assert json.loads(client.table_as(DEVICE, "json", min_gain=1.02))["min_gain"] == 1.02
+
+
+def test_the_librarys_table_is_of_the_finals_that_a_best_won(store: Store) -> None:
+    library = family_named("cublaslt")
+    study = store.begin_study(study_key())
+
+    def finals(us: float, *ranks: int) -> None:
+        configs = [FAMILY.config({}), *(library.config({"rank": rank}) for rank in ranks)]
+        taken = [measured(config, us + place, stage="final") for place, config in enumerate(configs)]
+        store.set_bests(bests_of(PROBLEM, store.record_many(study.id, taken, PROVENANCE), 3, {}))
+
+    finals(10.0, 0, 3)
+    won = library_table(store, DEVICE)
+    finals(10.5, 0, 5)
+    assert library_table(store, DEVICE) == won
+    store.record(study.id, measured(FAMILY.config({"stages": 3})), PROVENANCE)
+    assert library_table(store, DEVICE) == won
