@@ -61,7 +61,12 @@ class EventHub:
         if self._task is None or self._task.done():
             self._begun.clear()
             self._task = asyncio.create_task(self._run())
-        await self._begun.wait()
+        try:
+            await self._begun.wait()
+        except asyncio.CancelledError:
+            # The client has left already: looks must not go on for it.
+            self.leave(wake)
+            raise
         epoch, _, number = (last_event_id or "").partition("-")
         after = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
         resumed = epoch == self.epoch and self._count - len(self._events) <= after <= self._count

@@ -200,6 +200,18 @@ def test_a_failing_store_ends_no_stream() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_leaves_at_once_is_forgotten() -> None:
+    async def scenario(hub: EventHub, feed: Scripted) -> None:
+        coming = asyncio.create_task(hub.listen(None))
+        await asyncio.sleep(0)
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        assert coming.cancelled()
+        assert not hub._listeners
+
+    run(scenario)
+
+
 def test_listeners_wake_when_the_service_stops() -> None:
     async def scenario() -> None:
         stopping = threading.Event()
