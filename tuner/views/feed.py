@@ -107,10 +107,12 @@ class Feed:
             .join(BestRow.problem).join(BestRow.device)
             .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id)
             .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
-            .where(BestRow.served, BestRow.version > seen).order_by(BestRow.version).limit(MOST_BESTS + 1)
+            .where(BestRow.served, BestRow.version > seen, BestRow.version <= version)
+            .order_by(BestRow.version).limit(MOST_BESTS + 1)
         )  # fmt: skip
         rows = session.execute(query).all()
-        if len(rows) > MOST_BESTS:
+        removed = [each for each in best_changes.removed_after(session, seen, MOST_BESTS + 1) if each[0] <= version]
+        if len(rows) + len(removed) > MOST_BESTS:
             yield Event("best", {"many": version - seen, "version": version})
             return
         for number, key, device, policy, measurement, first, best, median_us, family in rows:
@@ -120,7 +122,7 @@ class Feed:
                 "device": device, "problem": key, "policy": policy, "version": number, "measurement_id": measurement,
                 "time_us": median_us if in_range(median_us) else None, "family": family, **ratios,
             }, device)  # fmt: skip
-        for number, gone in best_changes.removed_after(session, seen, MOST_BESTS):
+        for number, gone in removed:
             yield Event("best", {"device": gone.device, "problem": gone.problem.key, "version": number,
                                  "removed": True}, gone.device)  # fmt: skip
 

@@ -15,9 +15,11 @@ import pytest
 from api.app import create_app
 from api.views.hub import EventHub, Listener, Told
 from space.kinds.gemm import Gemm
+from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api import asking
 from tests.recorded_store import PATIENT
-from tests.support import DEVICE, FACTS, PROBLEM, keep_best
+from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, keep_best, measured
+from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
@@ -59,6 +61,36 @@ def test_a_new_best_is_told_once(store: Store, feed: Feed) -> None:
     }  # fmt: skip
     assert told[1].data == {"last_id": best.winner.id, "count": 1, "problems": [PROBLEM.key]}
     assert feed.poll() == []
+
+
+def test_a_best_that_comes_during_a_look_is_told_once(
+    store: Store, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = store.changed()
+    keep_best(store)
+    monkeypatch.setattr(store, "changed", lambda: seen | {"best": seen["best"] + 1})
+    keep_best(store, Gemm(512, 256, 256))
+    told = feed.poll()
+    monkeypatch.undo()
+    bests = [event.data["problem"] for event in [*told, *feed.poll()] if event.name == "best"]
+    assert bests == [PROBLEM.key, Gemm(512, 256, 256).key]
+
+
+def test_many_removed_bests_are_told_as_their_number(
+    store: Store, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(store)
+    bad = fleet.hand(0)
+    for problem in PROBLEMS[:3]:
+        fleet.campaign([problem])
+        task = bad.claimed()
+        bad.begin(task)
+        config = FAMILY.config({})
+        bad.report(task, [measured(config, 10.0, problem), measured(config, 10.0, problem, "final")], ended="done")
+    feed.poll()
+    monkeypatch.setattr("tuner.views.feed.MOST_BESTS", 2)
+    revocations.revoke(store, worker="worker-0")
+    assert feed.poll()[0].data["many"] == 3
 
 
 def test_a_rounds_life_is_told(store: Store, feed: Feed, board: ProgressBoard) -> None:
