@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -64,37 +64,69 @@ class Event:
     campaign: int | None = None
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What the last look saw.
+
+    Attributes:
+        since: None before the first look.
+        rounds: status of each, and when its progress was told.
+        workers: status of each that is not gone.
+        campaigns: their documents.
+    """
+
+    changes: dict[str, int] = field(default_factory=dict)
+    last_id: int = 0
+    since: datetime | None = None
+    rounds: dict[int, tuple[str, datetime | None]] = field(default_factory=dict)
+    workers: dict[int, str] = field(default_factory=dict)
+    campaigns: dict[int, bytes] = field(default_factory=dict)
+
+    def copied(self) -> _Seen:
+        """A copy that a look may change."""
+        rounds, workers, campaigns = dict(self.rounds), dict(self.workers), dict(self.campaigns)
+        return _Seen(self.changes, self.last_id, self.since, rounds, workers, campaigns)
+
+
 class Feed:
     """Compares the store with its earlier state."""
 
     def __init__(self, store: Store, workers: Workers, board: ProgressBoard) -> None:
         self._store, self._workers, self._board = store, workers, board
-        self._changes: dict[str, int] = {}
-        self._last_id = 0
-        self._since: datetime | None = None
-        self._rounds: dict[int, tuple[str, datetime | None]] = {}
-        self._workers_seen: dict[int, str] = {}
-        self._campaigns: dict[int, bytes] = {}
+        self._seen = _Seen()
 
     def poll(self) -> list[Event]:
-        """The changes since the last look; none the first time."""
-        first = self._since is None
+        """The changes since the last look; none the first time.
+
+        Raises:
+            StoreError: the store can't be read; the next look tells what this one would have.
+        """
+        before, self._seen = self._seen, self._seen.copied()
+        try:
+            return self._look()
+        except BaseException:
+            self._seen = before
+            raise
+
+    def _look(self) -> list[Event]:
+        seen = self._seen
+        first = seen.since is None
         changes = self._store.changed()
         with self._store.transaction() as session:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
             joined = self._workers_changed(session, first)
-            campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(self._campaigns)}).all()
+            campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(seen.campaigns)}).all()
             if first or any(event.name == "round" for event in events) or self._changed(campaigns):
                 events += list(self._campaigns_of(session, campaigns))
         for number in joined:
             for worker in self._workers.page(number - 1, 1, gone=True):
                 events.append(Event("worker", _plain(worker), worker.device))
-        self._changes = changes
+        seen.changes = changes
         return [] if first else events
 
     def _bests(self, session: Session, version: int) -> Iterator[Event]:
-        seen = self._changes.get("best", version)
+        seen = self._seen.changes.get("best", version)
         if version == seen:
             return
         # A store that was restored counts anew.
@@ -127,33 +159,33 @@ class Feed:
                                  "removed": True}, gone.device)  # fmt: skip
 
     def _measurements(self, session: Session, count: int) -> Iterator[Event]:
-        if count == self._changes.get("measurement", -1):
+        if count == self._seen.changes.get("measurement", -1):
             return
         last = session.scalar(select(func.max(MeasurementRow.id))) or 0
-        new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._last_id)) or 0
-        if self._changes and last != self._last_id:
+        new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._seen.last_id)) or 0
+        if self._seen.changes and last != self._seen.last_id:
             yield Event("measurements", {"last_id": last, "count": new, "problems": self._measured(session)})
-        self._last_id = last
+        self._seen.last_id = last
 
     def _measured(self, session: Session) -> list[str] | None:
         """Keys of the problems with new measurements; None if there are too many, or a restored store counts anew."""
-        found = session.connection().execute(_MEASURED, {"last": self._last_id})
+        found = session.connection().execute(_MEASURED, {"last": self._seen.last_id})
         keys = [key for (key,) in rows_of(found)]
         return sorted(keys) if 0 < len(keys) <= MOST_PROBLEMS else None
 
     def _rounds_of(self, session: Session) -> Iterator[Event]:
         moment = now(session)
-        since = (self._since or moment) - _OVERLAP
-        self._since = moment
+        since = (self._seen.since or moment) - _OVERLAP
+        self._seen.since = moment
         changed = []
         for each in facts(session, _ROUNDS, self._board, {"since": since}):
             state = each.status, each.progress.at if each.progress else None
-            if self._rounds.get(each.id) != state:
-                self._rounds[each.id] = state
+            if self._seen.rounds.get(each.id) != state:
+                self._seen.rounds[each.id] = state
                 changed.append(each)
                 yield Event("round", _plain(each), campaign=each.campaign_id)
-        while len(self._rounds) > _MOST_TOLD:
-            del self._rounds[next(iter(self._rounds))]
+        while len(self._seen.rounds) > _MOST_TOLD:
+            del self._seen.rounds[next(iter(self._seen.rounds))]
         ids = {each.campaign_problem_id for each in changed}
         if ids:
             yield from self._problems(session, ids)
@@ -175,17 +207,17 @@ class Feed:
 
     def _workers_changed(self, session: Session, first: bool) -> list[int]:
         """Workers that have another status than before."""
-        found = session.connection().execute(_WORKERS, {"seen": list(self._workers_seen)})
+        found = session.connection().execute(_WORKERS, {"seen": list(self._seen.workers)})
         status = {number: said for number, said in found}
-        seen = status if first else self._workers_seen
+        seen = status if first else self._seen.workers
         changed = sorted(number for number, said in status.items() if seen.get(number) != said)
-        self._workers_seen = {number: said for number, said in status.items() if said != "gone"}
+        self._seen.workers = {number: said for number, said in status.items() if said != "gone"}
         return changed
 
     def _changed(self, campaigns: Sequence[_Campaign]) -> bool:
         """Whether a campaign was created, or has another status."""
         return any(
-            number not in self._campaigns or orjson.loads(self._campaigns[number])["status"] != status
+            number not in self._seen.campaigns or orjson.loads(self._seen.campaigns[number])["status"] != status
             for number, _, status in campaigns
         )
 
@@ -204,11 +236,11 @@ class Feed:
             data = {"id": number, "name": name, "status": status, "problems": dict(problems), "tried": tried,
                     "gpu_seconds": seconds}  # fmt: skip
             text = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
-            if self._campaigns.get(number) != text:
-                self._campaigns[number] = text
+            if self._seen.campaigns.get(number) != text:
+                self._seen.campaigns[number] = text
                 yield Event("campaign", data, campaign=number)
             if status in ("finished", "cancelled"):
-                del self._campaigns[number]
+                del self._seen.campaigns[number]
 
 
 def _plain(value: object) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api import asking
 from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, keep_best, measured
+from tuner.errors import StoreError
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
@@ -74,6 +76,20 @@ def test_a_best_that_comes_during_a_look_is_told_once(
     monkeypatch.undo()
     bests = [event.data["problem"] for event in [*told, *feed.poll()] if event.name == "best"]
     assert bests == [PROBLEM.key, Gemm(512, 256, 256).key]
+
+
+def test_a_look_that_fails_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(store, PATIENT)
+    feed = Feed(store, workers, ProgressBoard())
+    feed.poll()
+    keep_best(store)
+    Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+    workers.register("one", FACTS)
+    with monkeypatch.context() as silent:
+        silent.setattr(workers, "page", Mock(side_effect=StoreError("the store is silent")))
+        with pytest.raises(StoreError):
+            feed.poll()
+    assert names(feed.poll()) == ["best", "measurements", "campaign", "worker"]
 
 
 def test_many_removed_bests_are_told_as_their_number(
