@@ -20,7 +20,7 @@ from tuner.answering.answers import Answer, Bests, Source, answer, known_answer
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
-from tuner.prediction.files import model_for
+from tuner.prediction.files import Choice, model_for
 from tuner.tables.answer_document import document
 from tuner.tables.entries import canonical
 
@@ -70,7 +70,7 @@ class AnswerService:
         self, follower: SnapshotFollower, models: Path | None = None, recordings: Bests | None = None,
         missed: Callable[[str, str], None] = lambda key, device: None,
     ) -> None:  # fmt: skip
-        self._follower, self.models, self._reader = follower, models, AnswerReader()
+        self._follower, self._models, self._reader = follower, models, AnswerReader()
         self.recordings, self._missed = recordings, missed
         self._computed = lru_cache(_CACHED_ANSWERS)(self._compute)
 
@@ -127,11 +127,9 @@ class AnswerService:
             return known
         snapshot = self.snapshot
         if policy is None:
-            of_device = snapshot.devices.get(device)
-            computed = self._computed(problem, device, of_device.version if of_device else 0)
+            computed = self._computed(problem, device, snapshot.version_of(device), self.model_of(device).version)
         else:
-            model = model_for(device, self.models).model
-            bests = _WithStore(snapshot, self._follower.store)
+            bests, model = _WithStore(snapshot, self._follower.store), self.model_of(device).model
             computed = _rendered(answer(bests, problem, device, policy, model, self.recordings))
         self._missed(problem.key, device)
         return computed
@@ -160,14 +158,18 @@ class AnswerService:
         found = known_answer(_WithStore(self.snapshot, store) if loaded else store, problem, device, policy)
         return _rendered(found) if found else None
 
-    def _compute(self, problem: Problem, device: str, version: int) -> RenderedAnswer:
+    def _compute(self, problem: Problem, device: str, *_: object) -> RenderedAnswer:
         """The answer that is not measured.
 
         Args:
-            version: of the device's bests; a cached answer of an earlier one is stale.
+            _: versions of what else it depends on, for the cache: the device's bests, and the model.
         """
-        model = model_for(device, self.models).model
+        model = self.model_of(device).model
         return _rendered(answer(self.snapshot, problem, device, model=model, recordings=self.recordings))
+
+    def model_of(self, device: str) -> Choice:
+        """The learned model of a device, as its file is now."""
+        return model_for(device, self._models)
 
     def device(self, name: str | None) -> str:
         """The device of a request: the one it names, else the only one in the store, else the H200.

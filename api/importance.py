@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,7 +16,6 @@ from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
 from api.views.kept import ViewsDependency
 from tuner.answering.importance import RunnerUp, Why, why
-from tuner.prediction.files import model_for
 from tuner.views import versions
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
@@ -56,8 +56,10 @@ async def get_importance(
     """The knobs that decided a tuned problem, the cost of each single change of the winner, and the runners-up."""
     answer_service: AnswerService = request.app.state.answer_service
     device, problem = answer_service.device(query.device), query.problem()
+    model = partial(answer_service.model_of, device)
     return await views.keep(
         request, ("importance", problem.key, device),
-        lambda: why(views.store, problem, device, model=model_for(device, answer_service.models).model),
-        version=lambda: versions.of_problem(views.store, problem.key, device), schema=ImportanceOut,
+        lambda: why(views.store, problem, device, model=model().model),
+        version=lambda: (versions.of_problem(views.store, problem.key, device), model().version),
+        schema=ImportanceOut,
     )  # fmt: skip

@@ -44,7 +44,7 @@ class Snapshot:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._rendered: deque[tuple[DeviceBests, str]] = deque()
-        self.version = 0
+        self.version, self._edition = 0, object()
         self.devices: dict[str, DeviceBests] = {}
         self._left_out = 0
         self._samples: list[bytes] | None = []
@@ -60,6 +60,14 @@ class Snapshot:
     def left_out(self) -> int:
         """Bests that this version of gemmtune can't read, as far as they were looked at."""
         return self._left_out + sum(len(known.unreadable) for known in self.devices.values())
+
+    def version_of(self, device: str) -> tuple[object, int]:
+        """A value that changes with the bests of a device, for what is derived from them.
+
+        No other snapshot has it: a store that was restored counts its changes anew.
+        """
+        known = self.devices.get(device)
+        return self._edition, known.version if known else 0
 
     def device_spelled(self, raw: str) -> str | None:
         """The known device whose percent-encoded name is `raw`, with spaces as `%20` or `+`."""

@@ -47,13 +47,14 @@ class TableView:
     """A device's table at one version of the snapshot.
 
     Attributes:
+        version: of the device's bests (`Snapshot.version_of`).
         keys: of the problems, sorted.
         content: hash of everything in the table except itself.
     """
 
     snapshot: Snapshot
     device: str
-    version: int
+    version: object
     keys: list[str]
     content: str
 
@@ -81,9 +82,9 @@ class TableViews:
         """
         known = bests_of(snapshot, device)
         with self._lock:
-            view = self._views.get(device)
-            if view is None or view.version != known.version:
-                view = TableView(snapshot, device, known.version, known.keys[:], "")
+            view, version = self._views.get(device), snapshot.version_of(device)
+            if view is None or view.version != version:
+                view = TableView(snapshot, device, version, known.keys[:], "")
                 digest = hashlib.sha256(b"{")
                 for part in view.parts():
                     digest.update(part)

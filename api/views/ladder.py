@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -17,8 +18,6 @@ from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED
 from api.views.studies import FromAttributes
 from tuner.answering.ladder import MS
-from tuner.prediction.files import model_for
-from tuner.prediction.learned import LearnedModel
 from tuner.views.bests import Weight
 from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
 
@@ -88,17 +87,12 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     ms = [int(part) for part in query.ms.split(",")] if query.ms else MS
     if len(set(ms)) > MOST_MS:
         raise HttpError(422, "bad-input", f"ms has {len(set(ms))} values of M: give at most {MOST_MS}")
-
     device, problem = answer_service.device(query.device), query.problem()
-    bests = answer_service.snapshot
-
-    def model() -> LearnedModel | None:
-        return model_for(device, answer_service.models).model
-
+    bests, model = answer_service.snapshot, partial(answer_service.model_of, device)
     return await views.keep(
         request, ("ladder", problem.key, device, tuple(ms)),
-        lambda: ladder(bests, problem, device, ms, model(), answer_service.recordings),
-        version=lambda: (bests.devices[device].version if device in bests.devices else 0, id(model())),
+        lambda: ladder(bests, problem, device, ms, model().model, answer_service.recordings),
+        version=lambda: (bests.version_of(device), model().version),
         schema=LadderOut, slow=True,
     )  # fmt: skip
 

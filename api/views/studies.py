@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
@@ -18,8 +19,7 @@ from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED, NumberPath, ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
-from tuner.prediction.files import model_for
-from tuner.prediction.learned import LearnedModel
+from tuner.prediction.files import Choice
 from tuner.views import studies, versions
 from tuner.views.outlook import StudyOutlook, outlook
 from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
@@ -112,11 +112,12 @@ async def get_study(request: Request, study_id: NumberPath, views: ViewsDependen
 async def get_study_outlook(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
     """The chance that an untried candidate is faster, and what trying all of them is expected to gain."""
 
-    def model() -> LearnedModel | None:
-        device = studies.in_short(views.store, study_id).device
-        return model_for(device, request.app.state.answer_service.models).model
+    answer_service: AnswerService = request.app.state.answer_service
+
+    def model() -> Choice:
+        return answer_service.model_of(studies.in_short(views.store, study_id).device)
 
     return await views.keep(
-        request, ("outlook", study_id), lambda: asdict(outlook(views.store, study_id, model())),
-        version=lambda: (versions.of_study(views.store, study_id), id(model())), slow=True,
+        request, ("outlook", study_id), lambda: asdict(outlook(views.store, study_id, model().model)),
+        version=lambda: (versions.of_study(views.store, study_id), model().version), slow=True,
     )  # fmt: skip

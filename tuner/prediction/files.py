@@ -38,11 +38,18 @@ class Choice:
         model: None if only the analytic model is available.
         why: the reason, as one sentence.
         path: the model's file; None without a model.
+        modified_ns: when that file was written.
     """
 
     model: LearnedModel | None
     why: str
     path: Path | None = None
+    modified_ns: int = 0
+
+    @property
+    def version(self) -> tuple[Path | None, int]:
+        """A value that changes with the model, for what was made with it."""
+        return self.path, self.modified_ns
 
 
 def file_name(device: str) -> str:
@@ -102,12 +109,12 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     """
     refused: list[str] = []
     for path in _files_for(device, [place for place in (folder, SHIPPED) if place]):
-        model, reason = _usable(path, path.stat().st_mtime_ns, device)
+        model, reason = _usable(path, modified_ns := path.stat().st_mtime_ns, device)
         if model:
             learned = f"learned from {len(model.facts.problems)} problems measured on {model.facts.device}"
             if model.elsewhere:
                 learned += f", which has the same multiprocessors as {device}"
-            return Choice(model, "; ".join([*refused, learned]), path)
+            return Choice(model, "; ".join([*refused, learned]), path, modified_ns)
         if path.name == file_name(device):
             refused.append(reason)
     reason = "; ".join(refused) or f"no model was trained on {device}"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from tuner.evidence.models import ConfigRow
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
+from tuner.prediction import files
 from tuner.tables.entries import best_of, entry
 from tuner.tables.tables import table, table_bytes
 
@@ -433,3 +437,38 @@ def test_what_is_required_to_be_measured_is_the_best_of_the_policy(
         asked = ASKED | {"require": "measured"}
         statuses = [http.get("/v1/best", params=asked | {"policy": each}).status_code for each in ("chain", "burst")]
     assert statuses == [chain, burst]
+
+
+def test_nothing_that_was_derived_before_a_restore_is_served_after_it(tmp_path: Path, own_store: Store) -> None:
+    near = {"m": 256, "n": 256, "k": 320}
+
+    def known(client: TestClient) -> list[Any]:
+        client.app.state.follower.poll()  # type: ignore[attr-defined]
+        source = client.get("/v1/best", params=near).json()["source"]
+        return [source, *(entry["problem"]["key"] for entry in client.get(f"/v1/tables/{DEVICE}").json()["entries"])]
+
+    first, lost, later = Gemm(1024, 256, 256), Gemm(256, 256, 256), Gemm(8192, 256, 256)
+    keep_best(own_store, first)
+    with TestClient(create_app(own_store)) as client:
+        file = Path(own_store._engine.url.database or "")
+        with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+            now.backup(backup)
+            keep_best(own_store, lost)
+            assert known(client) == ["nearest", *sorted((lost.key, first.key))]
+            backup.backup(now)
+        client.app.state.follower.poll()  # type: ignore[attr-defined]
+        # The second change of either history.
+        keep_best(own_store, later)
+        assert known(client) == ["predicted", *sorted((first.key, later.key))]
+
+
+def test_predictions_are_those_of_the_latest_model(tmp_path: Path, own_store: Store) -> None:
+    path = tmp_path / files.file_name(DEVICE)
+    shipped = files.load(files.SHIPPED / path.name)
+    with TestClient(create_app(own_store, models=tmp_path)) as client:
+        for candidates in (101, 102):
+            facts = shipped.facts.model_copy(update={"candidates": candidates})
+            files.save(replace(shipped, facts=facts), path)
+            os.utime(path, (candidates, candidates))
+            said = client.get("/v1/best", params=ASKED).json()
+            assert said["grounds"][0].startswith(f"learned from {candidates} candidates")
