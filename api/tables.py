@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field
 
 from api import pages
 from api.auth import require
-from api.device_bests import DeviceBests
+from api.device_bests import CachedBest, DeviceBests
 from api.devices import DevicePath
 from api.encoding import matches
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
-from api.snapshot import Snapshot
+from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
 from tuner.evidence.store import Store
 from tuner.tables.entries import canonical
@@ -49,6 +49,8 @@ class TableView:
     Attributes:
         version: of the device's bests (`Snapshot.version_of`).
         keys: of the problems, sorted.
+        bests: of these problems; None in a store of more than fit in memory, whose bests are read again as they are
+            sent. One that changes meanwhile then contradicts `content`, which readers check.
         content: hash of everything in the table except itself.
     """
 
@@ -56,15 +58,24 @@ class TableView:
     device: str
     version: object
     keys: list[str]
+    bests: list[CachedBest] | None
     content: str
 
     def parts(self) -> Iterator[bytes]:
         """The part of the table's canonical JSON that follows `content`, including the closing brace."""
         yield b'"device":' + canonical(self.device) + b',"entries":['
+        comma = b""
         for first in range(0, len(self.keys), _AT_ONCE):
-            entries = self.snapshot.entries(self.device, self.keys[first : first + _AT_ONCE])
-            yield (b"," if first else b"") + b",".join(entries)
+            # Those that this version can't read are left out.
+            if entries := self._entries(slice(first, first + _AT_ONCE)):
+                yield comma + b",".join(entries)
+                comma = b","
         yield b'],"schema":' + canonical(SCHEMA) + b"}"
+
+    def _entries(self, places: slice) -> list[bytes]:
+        if self.bests is None:
+            return self.snapshot.entries(self.device, self.keys[places])
+        return [best.entry for best in self.bests[places]]
 
 
 class TableViews:
@@ -84,7 +95,11 @@ class TableViews:
         with self._lock:
             view, version = self._views.get(device), snapshot.version_of(device)
             if view is None or view.version != version:
-                view = TableView(snapshot, device, version, known.keys[:], "")
+                keys, bests = known.keys[:], None
+                if len(snapshot) <= MOST_RENDERED:
+                    found = snapshot.load(device, keys)
+                    bests = [found[key] for key in keys if key in found]
+                view = TableView(snapshot, device, version, keys, bests, "")
                 digest = hashlib.sha256(b"{")
                 for part in view.parts():
                     digest.update(part)

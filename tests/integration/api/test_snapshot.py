@@ -25,7 +25,7 @@ from api.app import create_app
 from api.batches import MOST_PROBLEMS, BatchOut
 from api.device_bests import CachedBest
 from api.schemas import BestOut
-from api.tables import TableOut
+from api.tables import TableOut, rendered
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
@@ -35,7 +35,7 @@ from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.prediction import files
-from tuner.tables.entries import best_of, entry
+from tuner.tables.entries import best_of, content_of, entry
 from tuner.tables.tables import table, table_bytes
 
 SHAPES = [(256, 256, 256), (512, 256, 256), (1, 4096, 4096), (300, 1024, 640), (8192, 8192, 8192)]
@@ -472,3 +472,37 @@ def test_predictions_are_those_of_the_latest_model(tmp_path: Path, own_store: St
             os.utime(path, (candidates, candidates))
             said = client.get("/v1/best", params=ASKED).json()
             assert said["grounds"][0].startswith(f"learned from {candidates} candidates")
+
+
+def test_a_table_is_of_one_moment(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.tables._AT_ONCE", 1)
+    for m in (64, 128, 192):
+        keep_best(own_store, Gemm(m, 256, 256))
+    app = create_app(own_store)
+    follower = app.state.follower
+    follower.poll()
+    parts = rendered(app.state.views.of(follower.snapshot, DEVICE))
+    begun = [next(parts) for _ in range(3)]
+    keep_best(own_store, Gemm(192, 256, 256), us=3.0)
+    follower.poll()
+    document = json.loads(b"".join([*begun, *parts]))
+    assert document["content"] == content_of(document)
+
+
+@pytest.mark.parametrize("unreadable", [0, 1, 2])
+@pytest.mark.parametrize("most", [0, 100])
+def test_a_table_leaves_out_what_it_cannot_read(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, unreadable: int, most: int
+) -> None:
+    monkeypatch.setattr("api.tables._AT_ONCE", 1)
+    monkeypatch.setattr("api.tables.MOST_RENDERED", most)
+    bests = [keep_best(own_store, Gemm(m, 256, 256)) for m in (128, 192, 64)]
+    load = own_store.served_of
+    monkeypatch.setattr(own_store, "served_of", lambda device, keys: [
+        StoreError("of another version") if best.problem == bests[unreadable].problem else best  # type: ignore[union-attr]
+        for best in load(device, keys)
+    ])  # fmt: skip
+    with TestClient(create_app(own_store)) as client:
+        document = client.get(f"/v1/tables/{DEVICE}").json()
+    del bests[unreadable]
+    assert [entry["problem"]["key"] for entry in document["entries"]] == [best.problem.key for best in bests]
