@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import threading
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import orjson
@@ -84,8 +85,8 @@ def _compressed(body: bytes) -> bytes:
     return zstandard.ZstdCompressor(compression_params=parameters).compress(body)
 
 
-def accepted(accept_encoding: str) -> Encoding:
-    """The best encoding that an Accept-Encoding header allows (RFC 9110 §12.5.3)."""
+def accepted(accept_encoding: str, offered: Iterable[Encoding] = ("zstd", "gzip")) -> Encoding:
+    """The first of the offered encodings that an Accept-Encoding header allows, or none (RFC 9110 §12.5.3)."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         name, _, parameters = part.strip().partition(";")
@@ -95,11 +96,7 @@ def accepted(accept_encoding: str) -> Encoding:
         except ValueError:
             weights[name.strip()] = 0.0
     others = weights.get("*", 0.0)
-    encoding: Encoding
-    for encoding in ("zstd", "gzip"):
-        if weights.get(encoding, others) > 0:
-            return encoding
-    return "identity"
+    return next((encoding for encoding in offered if weights.get(encoding, others) > 0), "identity")
 
 
 def matches(if_none_match: str, etag: str) -> bool:

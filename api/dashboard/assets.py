@@ -15,6 +15,8 @@ from typing import Final
 
 import zstandard
 
+from api.encoding import Encoding, accepted
+
 _FOLDER: Final = Path(__file__).parent / "static"
 _MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
@@ -35,16 +37,16 @@ class Asset:
     """One file.
 
     Attributes:
-        bodies: by content coding; `identity` is the file itself.
+        bodies: by content coding, the smallest first; `identity` is the file itself.
     """
 
     media_type: str
-    bodies: dict[str, bytes]
+    bodies: dict[Encoding, bytes]
 
-    def accepted(self, codings: str) -> tuple[str, bytes]:
+    def accepted(self, accept_encoding: str) -> tuple[Encoding, bytes]:
         """The smallest body that an Accept-Encoding header allows, with its coding."""
-        offered = {coding.partition(";")[0].strip() for coding in codings.lower().split(",")}
-        return next((name, body) for name, body in self.bodies.items() if name in offered or name == "identity")
+        coding = accepted(accept_encoding, [coding for coding in self.bodies if coding != "identity"])
+        return coding, self.bodies[coding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ def _needed(module: str, contents: Mapping[str, bytes]) -> set[str]:
 
 
 def _asset(name: str, content: bytes) -> Asset:
-    packed = {"zstd": zstandard.ZstdCompressor(level=19).compress(content), "gzip": gzip.compress(content, mtime=0)}
+    packed: dict[Encoding, bytes] = {
+        "zstd": zstandard.ZstdCompressor(level=19).compress(content), "gzip": gzip.compress(content, mtime=0),
+    }  # fmt: skip
     smallest_first = sorted(packed.items(), key=lambda item: len(item[1]))
     useful = {coding: body for coding, body in smallest_first if len(body) < len(content)}
     return Asset(_MEDIA_TYPES[Path(name).suffix], useful | {"identity": content})

@@ -95,6 +95,11 @@ class TestFiles:
                 assert answer.headers.get("content-encoding", "identity") == coding
                 assert decoded(b"".join(answer.iter_raw())) == content
 
+    @pytest.mark.parametrize("refused", ["gzip;q=0", "zstd;q=0, gzip; q=0.0", "*;q=0, identity"])
+    def test_an_encoding_of_weight_zero_is_refused(self, http: TestClient, refused: str) -> None:
+        answer = http.get(f"/static/{assets().digest}/style.css", headers={"Accept-Encoding": refused})
+        assert "content-encoding" not in answer.headers
+
     @pytest.mark.parametrize("name", ["../routes.py", "%2e%2e/routes.py", "none.js", "vendor/README.md", ""])
     def test_others_are_not_served(self, http: TestClient, name: str) -> None:
         assert http.get(f"/static/{assets().digest}/{name}").status_code == 404
