@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, TextIO
@@ -40,7 +41,7 @@ class RequestLog:
     """One line per request, in the format of every other line, at a fifth of the cost of a log record.
 
     A background thread writes the lines in batches, a few times a second. A process that is killed may lose the last
-    ones; `close` writes them.
+    ones; `close` writes them. Those that the stream refuses, as on a full disk, are lost.
 
     Args:
         stream: output; None keeps no log.
@@ -80,8 +81,10 @@ class RequestLog:
         # Requests add lines meanwhile.
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         if lines and self._stream is not None:
-            self._stream.write("".join(lines))
-            self._stream.flush()
+            # The thread has to go on, or lines would fill the memory; nobody can be told where errors are told.
+            with suppress(OSError, ValueError):
+                self._stream.write("".join(lines))
+                self._stream.flush()
 
     def close(self) -> None:
         """Stops the thread and writes the remaining lines."""
