@@ -43,7 +43,7 @@ class ClientAddresses:
         # Each proxy appends the address that connected to it: the last one that is not a trusted proxy is the client's.
         hops = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
         for hop in (part.strip() for part in reversed(hops.split(","))):
-            if not _is_address(hop):
+            if _address(hop) is None:
                 return address
             address = hop
             if not self._trusted(hop):
@@ -51,10 +51,8 @@ class ClientAddresses:
         return address
 
     def _is_trusted(self, address: str) -> bool:
-        if not _is_address(address):
-            return False
-        found = ipaddress.ip_address(address)
-        return any(found in network for network in self._proxies)
+        found = _address(address)
+        return found is not None and any(found in network for network in self._proxies)
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -70,15 +68,17 @@ def networks(text: str) -> tuple[Network, ...]:
                             "give addresses or networks, as in 10.0.0.7 or 172.16.0.0/12") from error  # fmt: skip
 
 
-def _is_address(text: str) -> bool:
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address; the IPv4 address of one that an IPv6 socket shows as IPv6. None if it is none."""
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def _shown(address: str) -> str:
-    if ":" not in address or not _is_address(address):
-        return address
-    return str(ipaddress.ip_network((address, _CLIENT_BITS), strict=False))
+    found = _address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found.packed, _CLIENT_BITS), strict=False))
+    return str(found or address)

@@ -48,3 +48,7 @@ def test_settings_that_name_no_network_are_refused() -> None:
     assert networks(" ") == ()
     with pytest.raises(SettingsError, match="GEMMTUNE_TRUSTED_PROXIES"):
         networks("10.0.0.1/8")
+
+
+def test_an_ipv4_address_of_an_ipv6_socket_is_itself() -> None:
+    assert address("10.1.2.3", "::ffff:192.0.2.1") == address("::ffff:10.1.2.3", "192.0.2.1") == "192.0.2.1"
