@@ -28,7 +28,7 @@ from api.http_errors import responses
 from api.large_bodies import LargeBodyRoute
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, Strict
-from api.streams import count_stream
+from api.streams import EventStreams, count_stream, may_go_on
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.estimate import Estimate, estimate
@@ -192,11 +192,14 @@ async def watch_campaign(
     After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
     """
     feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id))
-    stopping, streams = request.app.state.stopping, request.app.state.streams
+    streams: EventStreams = request.app.state.streams
     loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
-    while not stopping.is_set() and loop.time() < until:
-        for event in await streams.poll(feed.poll):
+    while loop.time() < until:
+        told = await streams.poll(feed.poll)
+        if not may_go_on(request):
+            return
+        for event in told:
             yield event
         if feed.ended:
             return

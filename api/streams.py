@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from anyio import to_thread
 from fastapi import Request
 
+from api.auth import TokenCache
 from api.http_errors import HttpError
 
 T = TypeVar("T")
@@ -19,6 +20,8 @@ T = TypeVar("T")
 #: every second; streams of everything share one poll.
 MOST_CALLER_STREAMS: Final = 32
 MOST_STREAMS: Final = 64
+#: A stream without news looks this often whether it may go on.
+MOST_WAIT_SECONDS: Final = 5.0
 #: After a poll the next one waits this many times as long as it took: dozens in a row would be felt by every request.
 _REST: Final = 4.0
 
@@ -64,3 +67,11 @@ async def count_stream(request: Request) -> AsyncIterator[None]:
     """A dependency that counts a stream until it ends, and refuses one too many."""
     with request.app.state.streams.opened(request.state.who):
         yield
+
+
+def may_go_on(request: Request) -> bool:
+    """Whether a stream may send more: its caller's token is still valid, and the service is not told to stop."""
+    state = request.app.state
+    token_cache: TokenCache = state.token_cache
+    authorization = dict(request.scope["headers"]).get(b"authorization")
+    return not (state.stopping.is_set() or isinstance(token_cache.caller(authorization), HttpError))

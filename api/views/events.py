@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
+from api import streams
 from api.auth import require
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
-from api.streams import count_stream
 from api.views.hub import EventHub, moment
 from api.views.measurements import Number
 from tuner.views.feed import Event
@@ -31,7 +31,7 @@ class AllEventsQuery(Strict):
 
 @router.get(
     "/v1/events", operation_id="watchEverything", responses=responses(),
-    dependencies=[Depends(require("read")), Depends(count_stream)], response_class=EventSourceResponse,
+    dependencies=[Depends(require("read")), Depends(streams.count_stream)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_everything(
     request: Request,
@@ -44,13 +44,16 @@ async def watch_everything(
     `"resumed":true`; if it says false, events were missed, and what is shown has to be read again.
     """
     hub: EventHub = request.app.state.hub
-    stopping, loop = request.app.state.stopping, asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
     listener, resumed = await hub.listen(last_event_id)
     try:
         yield ServerSentEvent(event="hello", data={"resumed": resumed, "at": moment()}, id=listener.id())
-        while not stopping.is_set() and (left := until - loop.time()) > 0:
-            for message, event in await listener.next(left):
+        while (left := until - loop.time()) > 0:
+            told = await listener.next(min(left, streams.MOST_WAIT_SECONDS))
+            if not streams.may_go_on(request):
+                return
+            for message, event in told:
                 if _wanted(event, query):
                     yield message
     finally:

@@ -13,15 +13,17 @@ from unittest.mock import Mock
 
 import pytest
 
+from api.access import AccessPolicy
 from api.app import create_app
 from api.views.hub import EventHub, Listener, Told
+from gemmtune import Client
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api import asking
 from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, keep_best, measured
 from tuner.errors import StoreError
-from tuner.evidence import revocations
+from tuner.evidence import revocations, tokens
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
@@ -165,6 +167,21 @@ def test_a_cut_stream_goes_on_where_it_ended(tmp_path: Path) -> None:
         (_, _, said), *again = events_of(url, told[0][1], 2)
         assert said["resumed"] is True
         assert again[0] == told[1]
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/campaigns/1/events"])
+def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr("api.streams.MOST_WAIT_SECONDS", 0.1)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+        _, secret = tokens.make(store, "reader", ["read"])
+        with asking.serving(create_app(store, AccessPolicy(tokens=True)), graceful_seconds=1) as url, Client(
+            url, token=secret
+        ) as client:  # fmt: skip
+            told = client.events() if path == "/v1/events" else client.watch_campaign(1)
+            next(told)
+            tokens.revoke(store, "reader")
+            assert [*told] == []
 
 
 class Scripted:
