@@ -75,7 +75,7 @@ class Managing(Reading):
     def best_history(
         self, m: int, n: int, k: int, *, device: str | None = None, **fields: int | str
     ) -> Iterator[Document]:
-        """Changes of a problem's best, newest first."""
+        """Changes of a problem's bests, oldest first."""
         query = {"m": m, "n": n, "k": k, **fields} | ({"device": device} if device else {})
         return self._service.pages("/v1/best/history", query, PAGE)
 
