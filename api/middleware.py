@@ -98,6 +98,8 @@ class RequestMiddleware:
             if len(headers) != len(scope["headers"]):
                 check_headers(scope["headers"])
             self._check_host(headers.get(b"host", b""))
+            if scope["method"] not in _BODILESS:
+                self._check_origin(headers)
             self._check_rate(scope["path"], who, address)
             text = self._fast_answer(scope, caller)
             if text is not None and not isinstance(text, bytes):
@@ -194,6 +196,15 @@ class RequestMiddleware:
             name, known = host.decode("latin-1").lower()[:100], ", ".join(sorted(self._hosts or ()))
             raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name!r}: use "
                             f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
+
+    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuses orders that a browser sends for a page of another site: no token tells them from the user's own."""
+        origin = headers.get(b"origin")
+        if origin is None or self._token_cache.required:
+            return
+        if origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
+            raise HttpError(403, "wrong-origin", f"a page of {origin.decode('latin-1')[:100]!r} may only ask this "
+                            "service: use its own pages, or serve with --auth on")  # fmt: skip
 
     def _check_rate(self, path: str, who: str, address: str) -> None:
         limiter, bucket = (self._probe_limiter, address) if path in _PROBES else (self._rate_limiter, who)

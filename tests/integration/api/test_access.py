@@ -21,10 +21,12 @@ from api.bodies import MOST_BODY_BYTES
 from api.limits import RateLimiter
 from api.logs import JsonFormatter
 from tests.integration.api.asking import ASKED, problem_of
-from tests.support import keep_best
+from tests.support import DEVICE, PROBLEM, keep_best
 from tuner.errors import SettingsError
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignRequest
 
 SLOW_REFILL = 0.001
 """Requests a second: a bucket that holds one request and stays empty for as long as a test can last."""
@@ -95,6 +97,23 @@ class TestMiddleware:
             assert asking(app).get("/healthz", headers={"Host": host}).status_code == 200
         for host in ("evil.example", "evil.example:8643", "127.0.0.1.evil.example", ""):
             problem_of(asking(app).get("/healthz", headers={"Host": host}), 421, "wrong-host")
+
+    def test_without_tokens_pages_of_other_sites_give_no_orders(self, store: Store) -> None:
+        """A browser sends an order without a body to any site."""
+        campaign, _ = Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+        http = asking(create_app(store, decide("auto", "127.0.0.1", embedded=True)))
+        host = {"Host": "localhost:8643"}
+        for order in ("pause", "resume", "cancel"):
+            path = f"/v1/campaigns/{campaign.id}:{order}"
+            for origin in ("https://evil.example", "null", "http://localhost:9000"):
+                problem_of(http.post(path, headers=host | {"Origin": origin}), 403, "wrong-origin")
+            assert http.post(path, headers=host | {"Origin": "http://localhost:8643"}).status_code == 200
+
+    def test_where_tokens_are_required_an_origin_changes_nothing(self, store: Store) -> None:
+        _, secret = tokens.make(store, "reader", ["read"])
+        http = asking(create_app(store, AccessPolicy(tokens=True)), secret)
+        body = {"problem": ASKED}
+        assert http.post("/v1/explain", json=body, headers={"Origin": "https://evil.example"}).status_code == 200
 
     def test_asking_too_often_is_refused_with_a_time_to_wait(self, store: Store) -> None:
         http = asking(create_app(store, AccessPolicy(requests_per_second=SLOW_REFILL)))
