@@ -16,7 +16,7 @@ from api.auth import Caller, require
 from api.batches import CHUNKS_AT_ONCE, Answers, BatchOut, answer_all, chunks
 from api.concurrency import ConcurrencyLimit, Rests
 from api.device_bests import CachedBest
-from api.http_errors import HttpError, responses
+from api.http_errors import HttpError, not_json, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemQuery
@@ -98,7 +98,7 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 
 @router.post(
-    "/v1/best:batch", operation_id="getBestBatch", response_model=BatchOut, responses=responses(415),
+    "/v1/best:batch", operation_id="getBestBatch", response_model=BatchOut, responses=responses(),
     openapi_extra=_BATCH_BODY, dependencies=[Depends(_slot)],
 )  # fmt: skip
 async def get_best_batch(request: Request) -> Response:
@@ -107,9 +107,8 @@ async def get_best_batch(request: Request) -> Response:
     Measured problems always get an answer. The others share one second of computing; `unanswered` lists the indices
     that got none, and the next request continues where this one stopped.
     """
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != _JSON:
-        raise HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as {_JSON}")
+    if refusal := not_json(request):
+        raise refusal
     body, limit = await request.body(), request.app.state.batch_limit
     service = request.app.state.answer_service
     answers = await limit.run(lambda: _counted(answer_all(service, body, Rests(limit)), request))

@@ -39,7 +39,7 @@ class ExplanationOut(BaseModel):
 
 
 @router.post(
-    "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses(413)
+    "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses()
 )  # fmt: skip
 def explain_config(body: ExplainIn) -> Explanation:
     """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error."""

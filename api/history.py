@@ -52,7 +52,7 @@ class HistoryPage(Page[BestChangeOut]):
 
 
 @router.get(
-    "/v1/best/history", operation_id="getBestHistory", response_model=HistoryPage, responses=responses(400)
+    "/v1/best/history", operation_id="getBestHistory", response_model=HistoryPage, responses=responses()
 )  # fmt: skip
 def get_history(request: Request, response: Response, query: Annotated[HistoryQuery, Query()]) -> dict[str, object]:
     """Every change to the bests of one problem on a device, under every policy. `POST /v1/best:rollback` undoes one."""

@@ -105,7 +105,7 @@ class HttpError(HTTPException):
 
 
 #: Statuses that the middleware or an endpoint may return on any path.
-_ALWAYS: Final = (400, 401, 403, 408, 413, 414, 421, 422, 429, 500, 503)
+_ALWAYS: Final = (400, 401, 403, 408, 413, 414, 415, 421, 422, 429, 500, 503)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -138,6 +138,8 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         return HttpError(error.status_code, _FRAMEWORK.get(error.status_code, "refused"), detail, headers)
     if isinstance(error, RequestValidationError):
         found = error.errors()[: 2 * _MOST_ERRORS]
+        if found[0]["loc"] == ("body",) and found[0]["type"] != "missing" and (refusal := not_json(request)):
+            return refusal
         # A parameter that may be absent is never null: what is wrong with it is said by the other error.
         said = [each for each in found if each["type"] != "none_required"] or found
         wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each))
@@ -149,6 +151,14 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
     return HttpError(status, kind, request.app.state.store.unnamed(str(error)))
+
+
+def not_json(request: Request) -> HttpError | None:
+    """The refusal of a body that is not sent as JSON; None if it is."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given == "application/json":
+        return None
+    return HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as application/json")
 
 
 def _allowed(request: Request) -> str:

@@ -47,7 +47,7 @@ class MeasurementsPage(Page[MeasurementOut]):
 
 
 @router.get(
-    "/v1/measurements", operation_id="listMeasurements", response_model=MeasurementsPage, responses=responses(400)
+    "/v1/measurements", operation_id="listMeasurements", response_model=MeasurementsPage, responses=responses()
 )
 def list_measurements(
     request: Request, response: Response, query: Annotated[MeasurementsQuery, Query()]

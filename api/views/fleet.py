@@ -136,7 +136,7 @@ class CampaignColumnsOut(BaseModel):
     columns: CampaignTableOut
 
 
-@router.get("/v1/rounds", operation_id="listRounds", response_model=RoundsPage, responses=responses(400))
+@router.get("/v1/rounds", operation_id="listRounds", response_model=RoundsPage, responses=responses())
 def list_rounds(
     request: Request, response: Response, query: Annotated[RoundsQuery, Query()], views: ViewsDependency
 ) -> dict[str, object]:

@@ -63,7 +63,7 @@ class NeighboursOut(ExplanationOut):
 
 
 @router.post(
-    "/v1/explain:neighbours", operation_id="explainNeighbours", response_model=NeighboursOut, responses=responses(413)
+    "/v1/explain:neighbours", operation_id="explainNeighbours", response_model=NeighboursOut, responses=responses()
 )  # fmt: skip
 async def explain_neighbours(body: ExplainIn, views: ViewsDependency) -> dict[str, Any]:
     """What every single change of a config does: legal, not worth trying, or illegal and by which rules."""

@@ -80,7 +80,7 @@ class StudyOutlookOut(FromAttributes):
     """What trying more candidates is still expected to gain."""
 
 
-@router.get("/v1/studies", operation_id="listStudies", response_model=StudiesPage, responses=responses(400))
+@router.get("/v1/studies", operation_id="listStudies", response_model=StudiesPage, responses=responses())
 def list_studies(
     request: Request, response: Response, query: Annotated[StudiesQuery, Query()], views: ViewsDependency
 ) -> dict[str, object]:

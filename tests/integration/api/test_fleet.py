@@ -294,7 +294,9 @@ class TestWorkersAndRounds:
     def test_infinity_is_no_number_over_http(self, http: TestClient, fleet: Fleet) -> None:
         task = self.claimed(http)
         body = json.dumps({"lease": task["lease"], "busy_seconds": float("inf")})
-        refused(http.post(f"/v1/rounds/{task['round_id']}:finish", content=body), 422, "malformed-request")
+        headers = {"Content-Type": "application/json"}
+        said = http.post(f"/v1/rounds/{task['round_id']}:finish", content=body, headers=headers)
+        assert "busy_seconds: Input should be a finite number" in refused(said, 422, "malformed-request")
 
 
 def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:

@@ -276,6 +276,12 @@ class TestService:
         # All of the path's, and not those of its first route alone.
         assert refused.headers["Allow"] == "GET, POST"
 
+    @pytest.mark.parametrize("path", ["/v1/explain", "/v1/campaigns", "/v1/best:rollback", "/v1/best:batch"])
+    def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
+        for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
+            problem_of(http.post(path, content=b"{}", headers=headers), 415, "not-json")
+        problem_of(http.post(path, json=[]), 422, "malformed-request")
+
     def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
         assert http.get("/healthz", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
         assert http.get("/healthz", headers={"X-Request-Id": "a b\tc"}).headers["x-request-id"] != "a b\tc"
