@@ -187,8 +187,9 @@ class DeviceBests:
 
     def remove(self, removed: Removed, version: int) -> None:
         """Drops a best; does nothing without it."""
-        key, around = removed.problem.key, removed.problem.key_around_shape()
+        key = removed.problem_key
         if (known := self.held.get(key)) is not None and kind_of(known) == removed.device_kind:
+            around = problem_from_key(key).key_around_shape()
             self.groups[around] = self.groups[around].without(key)
             keys = self.keys[:]
             del keys[bisect_left(keys, key)]
@@ -197,6 +198,19 @@ class DeviceBests:
             self.unreadable.pop(key, None)
             self._counts[removed.device_kind] -= 1
             self.version = version
+
+    def forget(self, key: str, device_kind: str, version: int) -> bool:
+        """Drops the answer of a best that was replaced; the store decides what the next question gets.
+
+        Returns:
+            False if no such best is held.
+        """
+        if (known := self.held.get(key)) is None or kind_of(known) != device_kind:
+            return False
+        self.held[key] = device_kind
+        self.unreadable.pop(key, None)
+        self.version = version
+        return True
 
     def kinds(self) -> dict[str, int]:
         """Number of readable bests by device kind."""

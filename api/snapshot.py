@@ -19,7 +19,7 @@ from api.device_bests import CachedBest, DeviceBests, kind_of
 from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.evidence.physics import quarantined
-from tuner.evidence.records import Best, Policy, Removed
+from tuner.evidence.records import Best, Policy, Removed, Unreadable
 
 _log = logging.getLogger("gemmtune.snapshot")
 #: Bests that are read from the store together.
@@ -73,7 +73,7 @@ class Snapshot:
         """The known device whose percent-encoded name is `raw`, with spaces as `%20` or `+`."""
         return self._by_spelling.get(raw)
 
-    def apply(self, changes: Sequence[tuple[int, Best | StoreError | Removed]]) -> None:
+    def apply(self, changes: Sequence[tuple[int, Best | Unreadable | Removed]]) -> None:
         """Applies changes in order. Readers may see some of them before the others."""
         for version, change in changes:
             if isinstance(change, Removed):
@@ -83,7 +83,9 @@ class Snapshot:
                 of_device.put(change.problem, self._cached(change), version)
                 self._keep(of_device, change.problem.key)
             else:
-                self._left_out += 1
+                known = self.devices.get(change.device)
+                if known is None or not known.forget(change.problem_key, change.device_kind, version):
+                    self._left_out += 1
             self.version = version
 
     def index(self, device: str, device_kind: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from api.auth import TokenCache
 from api.snapshot import MOST_RENDERED, Snapshot
 from tuner.errors import StoreError
+from tuner.evidence.records import Unreadable
 from tuner.evidence.store import Store
 
 #: Interval between two polls of the store's change counters; a fifth of the promised delay.
@@ -133,8 +134,8 @@ class SnapshotFollower:
         while not self._stop.is_set():
             found = self.store.bests_after(snapshot.version, _BATCH)
             for _, best in found:
-                if isinstance(best, StoreError):
-                    _log.error("a best is left out: %s", best)
+                if isinstance(best, Unreadable):
+                    _log.error("a best is left out: %s", best.why)
             snapshot.apply(found)
             if len(found) < _BATCH:
                 break

@@ -40,6 +40,7 @@ from benchmarks.serving import Running, compile_imports, process, serving
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.evidence import tokens
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
@@ -94,7 +95,7 @@ def stored_problems(store: Store) -> list[Problem]:
     found: list[Problem] = []
     after = 0
     while part := store.bests_after(after, 5_000):
-        found += [best.problem for _, best in part if not isinstance(best, Exception)]
+        found += [best.problem for _, best in part if isinstance(best, Best)]
         after = part[-1][0]
     return found
 

@@ -121,7 +121,7 @@ def removed_after(session: Session, version: int, limit: int) -> list[tuple[int,
     query = query.join(BestChangeRow.problem).join(BestChangeRow.device)
     query = query.where(BestChangeRow.measurement_id.is_(None), BestChangeRow.version > version)
     rows = session.execute(query.order_by(BestChangeRow.version).limit(limit))
-    return [(number, Removed(codec.problem_of(key), name, kind)) for number, key, name, kind in rows]
+    return [(number, Removed(key, name, kind)) for number, key, name, kind in rows]
 
 
 def change_to_undo(session: Session, problem: Problem, device: str, number: int) -> BestChangeRow:

@@ -20,7 +20,7 @@ from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined
 from tuner.evidence.picks import verdicts
-from tuner.evidence.records import Best, Outcome, Provenance
+from tuner.evidence.records import Best, Outcome, Provenance, Unreadable
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
@@ -192,6 +192,14 @@ def readable(columns: Mapping[str, Any]) -> Best | StoreError:
         return codec.best_of(columns)
     except StoreError as error:
         return error
+
+
+def followed(columns: Mapping[str, Any]) -> Best | Unreadable:
+    """A best for those who follow changes: they have to drop what an unreadable one replaced."""
+    found = readable(columns)
+    if isinstance(found, Best):
+        return found
+    return Unreadable(columns["problem_key"], columns["device"], columns["device_kind"], found)
 
 
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:

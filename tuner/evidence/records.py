@@ -9,6 +9,7 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
+from tuner.errors import StoreError
 from workers.measurement import Clocks as Clocks  # these are part of what the API filters by and shows
 from workers.measurement import Measurement
 from workers.measurement import Outcome as Outcome
@@ -172,9 +173,19 @@ class BestChange:
 class Removed:
     """A problem on a device that lost its best: its evidence was revoked, and none remained."""
 
-    problem: Problem
+    problem_key: str
     device: str
     device_kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A best that this version of gemmtune can't read, and why."""
+
+    problem_key: str
+    device: str
+    device_kind: str
+    why: StoreError
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,16 @@ from tuner.evidence.postgresql import (
     allow_silence,
     plan_for_all_rows,
 )
-from tuner.evidence.records import Best, BestChange, Removed, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.records import (
+    Best,
+    BestChange,
+    Removed,
+    StoredMeasurement,
+    StudyKey,
+    StudyRecord,
+    StudyStatus,
+    Unreadable,
+)
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
@@ -236,15 +245,14 @@ class Store:
         with self.transaction() as session:
             return bests.winners_near(session, problem, device)
 
-    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError | Removed]]:
+    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | Unreadable | Removed]]:
         """Served bests set or removed after `version`, each with the number of its change, in order.
 
-        A best that was replaced several times appears once, in its current state. One that this version of gemmtune
-        cannot read appears as the error, and does not affect the others.
+        A best that was replaced several times appears once, in its current state.
         """
         query = bests.SELECTED.where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
-            found = [(row.version, bests.readable(row._asdict())) for row in session.execute(query)]
+            found = [(row.version, bests.followed(row._asdict())) for row in session.execute(query)]
             gone = best_changes.removed_after(session, version, limit)
         return sorted([*found, *gone], key=lambda change: change[0])[:limit]
 

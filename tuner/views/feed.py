@@ -155,7 +155,7 @@ class Feed:
                 "time_us": median_us if in_range(median_us) else None, "family": family, **ratios,
             }, device)  # fmt: skip
         for number, gone in removed:
-            yield Event("best", {"device": gone.device, "problem": gone.problem.key, "version": number,
+            yield Event("best", {"device": gone.device, "problem": gone.problem_key, "version": number,
                                  "removed": True}, gone.device)  # fmt: skip
 
     def _measurements(self, session: Session, count: int) -> Iterator[Event]:

@@ -102,6 +102,20 @@ class TestSnapshot:
             assert client.get("/readyz").json()["left_out"] == 1
             assert client.get("/v1/best?m=512&n=512&k=512").json()["source"] == "measured"
 
+    def test_one_that_cant_be_read_ends_the_one_that_it_replaced(self, own_store: Store) -> None:
+        keep_best(own_store)
+        with TestClient(create_app(own_store)) as client:
+            assert client.get("/v1/best", params=ASKED).json()["source"] == "measured"
+            with own_store.transaction(writes=True) as session:
+                session.execute(text("DROP TRIGGER config_fixed"))
+                session.execute(update(ConfigRow).values(key="sm70_wmma:tile_m=1"))
+                # As a newer version would have replaced it.
+                session.execute(text("UPDATE best SET version = 2"))
+                session.execute(text("UPDATE counter SET value = 2 WHERE name = 'best'"))
+            client.app.state.follower.poll()  # type: ignore[attr-defined]
+            assert client.get("/v1/best", params=ASKED).json()["source"] == "predicted"
+            assert client.get("/readyz").json()["left_out"] == 1
+
     def test_a_store_put_back_to_an_earlier_state_is_read_anew(self, tmp_path: Path) -> None:
         earlier, later = f"sqlite:///{tmp_path}/earlier.db", f"sqlite:///{tmp_path}/later.db"
         with Store.open(earlier) as before, Store.open(later) as after:

@@ -21,7 +21,7 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measur
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database, postgresql
 from tuner.evidence.models import BestRow
-from tuner.evidence.records import Best, StudyStatus
+from tuner.evidence.records import Best, Removed, StudyStatus, Unreadable
 from tuner.evidence.revisions import newest_revision
 from tuner.evidence.similarity import reaches
 from tuner.evidence.store import Store
@@ -232,8 +232,14 @@ def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store:
     with pytest.raises(StoreError, match=r"a problem that this version cannot read .*conv2d.*: upgrade gemmtune"):
         store.bests()
     unread, read = (best for _, best in store.bests_after(0, 10))
-    assert isinstance(unread, StoreError)
+    assert isinstance(unread, Unreadable)
     assert isinstance(read, Best)
+    with store.transaction(writes=True) as session:
+        session.execute(sa.text(
+            "INSERT INTO best_change (problem_id, device_id, policy, reason, at, version) "
+            "SELECT problem_id, device_id, policy, 'revoked', CURRENT_TIMESTAMP, 9 FROM best WHERE version = 1"
+        ))  # fmt: skip
+    assert store.bests_after(2, 10) == [(9, Removed("conv2d/64x64x3x3", DEVICE, "cuda"))]
 
 
 def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> None:
