@@ -23,7 +23,7 @@ from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
-from tuner.evidence.store import Store
+from api.views.kept import ViewsDependency
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS
 from tuner.tables.library import library_table
@@ -149,10 +149,11 @@ class BestsPage(pages.Page[EvidenceOut]):
     "/v1/tables/{device}", operation_id="getTable", response_model=TableOut,
     responses={**responses(404), **_NOT_MODIFIED, 200: {"description": "the table", "content": _OTHER_FORMATS}},
 )  # fmt: skip
-def get_table(
+async def get_table(
     request: Request,
     device: DevicePath,
     query: Annotated[TableQuery, Query()],
+    views: ViewsDependency,
     if_none_match: Annotated[str | None, Header(max_length=4000)] = None,
 ) -> Response:
     """A device's table in one of the formats of `gemmtune export`, with an ETag for each.
@@ -160,16 +161,17 @@ def get_table(
     Without parameters it has the bytes of `--all`, and its strong ETag is the content hash. Every other answer is
     guarded by `min_gain`.
     """
-    view = request.app.state.views.of(request.app.state.answer_service.snapshot, device)
+    tables: TableViews = request.app.state.views
+    view = await views.run(lambda: tables.of(request.app.state.answer_service.snapshot, device))
     if not query.whole:
-        store: Store = request.app.state.store
+        formats: TableFormats = request.app.state.table_formats
 
         def read() -> dict[str, Any]:
             of_library = query.format == "tunableop"
-            return library_table(store, device) if of_library else orjson.loads(b"".join(rendered(view)))
+            return library_table(views.store, device) if of_library else orjson.loads(b"".join(rendered(view)))
 
-        formats: TableFormats = request.app.state.table_formats
-        return formats.of(device, view.content, query, read).response(request)
+        # Of a large table each takes seconds and a multiple of its size.
+        return await views.run(lambda: formats.of(device, view.content, query, read).response(request), slow=True)
     etag = f'"{view.content}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
     if if_none_match and matches(if_none_match, etag):

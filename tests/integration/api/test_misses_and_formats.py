@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Semaphore
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from pyarrow import parquet
 
+from api import table_formats
 from api.app import create_app
 from gemmtune import Client
 from space.kinds.gemm import Gemm
@@ -147,6 +151,24 @@ class TestFormats:
         problem_of(http.get(f"/v1/tables/{DEVICE}", params=params), 404, "unknown-device")
         problem_of(http.get(f"/v1/tables/{DEVICE}", params={"format": "xml"}), 422, "malformed-request")
         problem_of(http.get("/v1/tables/nothing", params={"format": "csv"}), 404, "unknown-device")
+
+    def test_one_at_a_time_is_written(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of a large table each takes a multiple of its size."""
+        writing, most, write = Semaphore(1), list[bool](), table_formats._rendered
+
+        def alone(*about: Any) -> Any:  # noqa: ANN401
+            most.append(writing.acquire(blocking=False))
+            time.sleep(0.05)
+            try:
+                return write(*about)
+            finally:
+                writing.release()
+
+        monkeypatch.setattr(table_formats, "_rendered", alone)
+        with serving(create_app(store)) as url, Client(url) as client, ThreadPoolExecutor() as threads:
+            gains = [1.0 + place / 100 for place in range(4)]
+            list(threads.map(lambda gain: client.table_as(DEVICE, "csv", min_gain=gain), gains))
+        assert most == [True] * 4
 
     def test_a_client_gets_files(self, store: Store) -> None:
         with serving(create_app(store)) as url, Client(url) as client:
