@@ -7,6 +7,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from api.http_errors import HttpError
 
@@ -78,7 +79,9 @@ def check_query(query: bytes) -> None:
     """
     if len(query) > MOST_QUERY_BYTES:
         raise HttpError(414, "query-too-long", f"the query is longer than {MOST_QUERY_BYTES:,} bytes: shorten it")
-    for name, count in Counter(part.partition(b"=")[0] for part in query.split(b"&") if part).most_common(1):
+    names = [part.partition(b"=")[0].replace(b"+", b" ") for part in query.split(b"&") if part]
+    # As whoever parses it spells them: %6D is m.
+    for name, count in Counter(map(unquote_to_bytes, names)).most_common(1):
         if count > 1:
             twice = name.decode("latin-1")[:80]
             raise HttpError(422, "malformed-request", f"{twice} is repeated: give each parameter once")

@@ -166,7 +166,10 @@ class TestMiddleware:
 
     @pytest.mark.parametrize(
         ("query", "status", "kind"),
-        [("m=1&n=1&k=1&m=2", 422, "malformed-request"), ("x=" + "y" * 9000, 414, "query-too-long")],
+        [
+            ("m=1&n=1&k=1&m=2", 422, "malformed-request"), ("m=1&n=1&k=1&%6d=2", 422, "malformed-request"),
+            ("x=" + "y" * 9000, 414, "query-too-long"),
+        ],
     )
     def test_queries_are_checked(self, store: Store, query: str, status: int, kind: str) -> None:
         problem_of(asking(create_app(store)).get(f"/v1/best?{query}"), status, kind)
