@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.problem import Problem
 from space.registry import family_named
-from tuner.errors import StoreError
+from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
@@ -163,7 +163,9 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> i
     undone = change_to_undo(session, problem, device, number)
     of = {"problem_id": undone.problem_id, "device_id": undone.device_id}
     rows = rows_of(session, of)
-    row = rows.get(undone.policy) or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
+    if (row := rows.get(undone.policy)) and row.measurement_id == undone.previous_id:
+        raise NothingMeasured(f"measurement {undone.previous_id}, best before change {number}, is best already")
+    row = row or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
     version = changes.count(session, "best")
     made = record(session, row, undone.previous_id, f"change {number} was rolled back", version)
     assert undone.previous_id is not None

@@ -131,6 +131,17 @@ def test_there_is_no_way_back_from_the_first_and_to_what_never_was(store: Store)
         store.roll_back(PROBLEM, DEVICE, 99)
 
 
+def test_what_was_rolled_back_is_not_rolled_back_again(store: Store) -> None:
+    for us in (10.0, 9.0):
+        offer(store, us)
+    change = store.best_changes(PROBLEM, DEVICE)[-1].id
+    store.roll_back(PROBLEM, DEVICE, change)
+    history = store.best_changes(PROBLEM, DEVICE)
+    with pytest.raises(NothingMeasured, match="is best already"):
+        store.roll_back(PROBLEM, DEVICE, change)
+    assert store.best_changes(PROBLEM, DEVICE) == history
+
+
 def test_the_history_is_asked_over_http_page_by_page(store: Store) -> None:
     for us in (10.0, 9.0, 8.0):
         offer(store, us)
