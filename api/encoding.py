@@ -39,6 +39,8 @@ class Rendered:
         self.length = len(body)
         self._lock = threading.Lock()
         first = _compressed(body) if self.length >= LEAST_BYTES else body
+        # A copy: whatever wrote it allocated some KiB more, which would stay alive with it.
+        first = bytes(memoryview(first))
         # Equal bodies are equal when they are compressed, and shorter to hash.
         self.etag = f'W/"{hashlib.sha256(first).hexdigest()[:24]}"'
         self._made: dict[Encoding, bytes] = {"zstd" if self.length >= LEAST_BYTES else "identity": first}

@@ -28,8 +28,9 @@ from tuner.views.rounds import ProgressBoard
 
 T = TypeVar("T")
 
-#: Memory for rendered views.
+#: Memory for rendered views, and what one takes beside its bodies.
 MOST_BYTES: Final = 64 * 2**20
+_VIEW_BYTES: Final = 2**10
 #: Views that are made at once: each occupies Python, which answers of /v1/best need too.
 CONCURRENT_VIEWS: Final = 2
 #: The columns of a store with at most this many bests are made before the service is ready, in half a second.
@@ -45,12 +46,13 @@ class Kept:
     """Rendered views, least recently used ones dropped first.
 
     Args:
-        most_bytes: of compressed bodies together.
+        most_bytes: of all together.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._held: OrderedDict[Hashable, tuple[object, Rendered]] = OrderedDict()
+        self._most, self._bytes = most_bytes, 0
+        #: Version, view and its bytes.
+        self._held: OrderedDict[Hashable, tuple[object, Rendered, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
 
@@ -75,17 +77,25 @@ class Kept:
                 with self._lock:
                     self._making.pop(key, None)
             with self._lock:
-                self._held[key] = version, rendered
-                while sum(each.bytes_held for _, each in self._held.values()) > self._most and len(self._held) > 1:
-                    self._held.popitem(last=False)
+                self._hold(key, version, rendered)
             return rendered
 
     def _current(self, key: Hashable, version: object) -> Rendered | None:
         found = self._held.get(key)
         if found is None or found[0] != version:
             return None
-        self._held.move_to_end(key)
+        self._hold(key, version, found[1])
         return found[1]
+
+    def _hold(self, key: Hashable, version: object, rendered: Rendered) -> None:
+        """Makes a view the last to be dropped, and counts the encodings that it has by now."""
+        _, _, before = self._held.pop(key, (None, None, 0))
+        size = rendered.bytes_held + _VIEW_BYTES
+        self._held[key] = version, rendered, size
+        self._bytes += size - before
+        while self._bytes > self._most and len(self._held) > 1:
+            _, (_, _, dropped) = self._held.popitem(last=False)
+            self._bytes -= dropped
 
 
 class Views:
