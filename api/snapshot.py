@@ -3,12 +3,13 @@
 An answer that is not rendered is read from the store when it is first asked for; the `MOST_RENDERED` latest stay.
 
 One thread, the snapshot follower, updates it while any number of threads read. Each update is a single assignment,
-which a reader sees entirely or not at all.
+which a reader sees entirely or not at all. Readers that render what they read from the store take turns with it.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -44,6 +45,7 @@ class Snapshot:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._rendered: deque[tuple[DeviceBests, str]] = deque()
+        self._changes = threading.RLock()
         self.version, self._edition = 0, object()
         self.devices: dict[str, DeviceBests] = {}
         self._left_out = 0
@@ -76,16 +78,17 @@ class Snapshot:
     def apply(self, changes: Sequence[tuple[int, Best | Unreadable | Removed]]) -> None:
         """Applies changes in order. Readers may see some of them before the others."""
         for version, change in changes:
-            if isinstance(change, Removed):
-                self._remove(change, version)
-            elif isinstance(change, Best):
-                of_device = self._of_device(change.device)
-                of_device.put(change.problem, self._cached(change), version)
-                self._keep(of_device, change.problem.key)
-            else:
-                known = self.devices.get(change.device)
-                if known is None or not known.forget(change.problem_key, change.device_kind, version):
-                    self._left_out += 1
+            with self._changes:
+                if isinstance(change, Removed):
+                    self._remove(change, version)
+                elif isinstance(change, Best):
+                    of_device = self._of_device(change.device)
+                    of_device.put(change.problem, self._cached(change), version)
+                    self._keep(of_device, change.problem.key)
+                else:
+                    known = self.devices.get(change.device)
+                    if known is None or not known.forget(change.problem_key, change.device_kind, version):
+                        self._left_out += 1
             self.version = version
 
     def index(self, device: str, device_kind: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -128,14 +131,15 @@ class Snapshot:
                 found[best.problem.key] = self._cached(best)
             else:
                 _log.error("a best is left out: %s", best)
-        for key in keys:
-            # Unless a newer one has come meanwhile.
-            if isinstance(kind := of_device.held.get(key), str):
-                if key in found:
-                    of_device.held[key] = found[key]
-                    self._keep(of_device, key)
-                else:
-                    of_device.unreadable[key] = kind
+        with self._changes:
+            for key in keys:
+                # Unless a newer one has come meanwhile.
+                if isinstance(kind := of_device.held.get(key), str):
+                    if key in found:
+                        of_device.held[key] = found[key]
+                        self._keep(of_device, key)
+                    else:
+                        of_device.unreadable[key] = kind
         return found
 
     def _cached(self, best: Best) -> CachedBest:

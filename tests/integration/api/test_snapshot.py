@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -25,6 +27,7 @@ from api.app import create_app
 from api.batches import MOST_PROBLEMS, BatchOut
 from api.device_bests import CachedBest
 from api.schemas import BestOut
+from api.snapshot import Snapshot
 from api.tables import TableOut, rendered
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
@@ -520,3 +523,27 @@ def test_a_table_leaves_out_what_it_cannot_read(
         document = client.get(f"/v1/tables/{DEVICE}").json()
     del bests[unreadable]
     assert [entry["problem"]["key"] for entry in document["entries"]] == [best.problem.key for best in bests]
+
+
+def test_an_answer_that_was_being_read_does_not_replace_a_newer_one(own_store: Store) -> None:
+    old, new = keep_best(own_store, us=10.0), keep_best(own_store, us=5.0)
+    snapshot = Snapshot(lambda device, keys: [old])
+    snapshot.index(DEVICE, "cuda", [(PROBLEM.key, "gemm", 256, 256, 256)])
+    snapshot.finish_index(1)
+    follower, looks = threading.Thread(target=snapshot.apply, args=([(2, new)],)), itertools.count(1)
+
+    class Watched(dict[str, Any]):
+        """The follower's change comes between the reader's second look, which finds nothing rendered, and its write."""
+
+        def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401
+            found = super().get(key, default)
+            if next(looks) == 2:
+                follower.start()
+                follower.join(0.2)
+            return found
+
+    known = snapshot.devices[DEVICE]
+    known.held = Watched(known.held)
+    snapshot.load(DEVICE, [PROBLEM.key])
+    follower.join()
+    assert known.held[PROBLEM.key].best(DEVICE).median_us == 5.0
