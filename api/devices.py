@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
 
 from api.auth import require
+from api.device_bests import DeviceBests
 from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
 from api.snapshot import Snapshot
@@ -91,6 +92,25 @@ def card(device: str) -> str:
         return profile_named(device).name
     except ProfileError as error:
         raise HttpError(404, "unknown-device", str(error)) from error
+
+
+def bests_of(snapshot: Snapshot, device: str) -> DeviceBests:
+    """The bests of a device.
+
+    Raises:
+        HttpError: 404, the snapshot has no best of it.
+    """
+    known = snapshot.devices.get(device)
+    if known is None:
+        raise no_bests_of(snapshot, device)
+    return known
+
+
+def no_bests_of(snapshot: Snapshot, device: str) -> HttpError:
+    """The error for a device without any best."""
+    names = ", ".join(snapshot.devices) or "no device yet"
+    detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
+    return HttpError(404, "unknown-device", detail)
 
 
 def _device(snapshot: Snapshot, name: str) -> DeviceOut:

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field
 
 from api import pages
 from api.auth import require
-from api.device_bests import CachedBest, DeviceBests
-from api.devices import DevicePath
+from api.device_bests import CachedBest
+from api.devices import DevicePath, bests_of
 from api.encoding import matches
-from api.http_errors import HttpError, responses
+from api.http_errors import responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
@@ -105,25 +105,6 @@ class TableViews:
                     digest.update(part)
                 view = self._views[device] = replace(view, content=digest.hexdigest())
             return view
-
-
-def bests_of(snapshot: Snapshot, device: str) -> DeviceBests:
-    """The bests of a device.
-
-    Raises:
-        HttpError: 404, the snapshot has no best of it.
-    """
-    known = snapshot.devices.get(device)
-    if known is None:
-        raise no_bests_of(snapshot, device)
-    return known
-
-
-def no_bests_of(snapshot: Snapshot, device: str) -> HttpError:
-    """The error for a device without any best."""
-    names = ", ".join(snapshot.devices) or "no device yet"
-    detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
-    return HttpError(404, "unknown-device", detail)
 
 
 class TableOut(BaseModel):

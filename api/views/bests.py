@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.derived import fields_of
-from api.devices import DevicePath, card
+from api.devices import DevicePath, card, no_bests_of
 from api.encoding import Rendered
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
-from api.tables import no_bests_of
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED
