@@ -88,6 +88,14 @@ class QuickBests:
 
 def _columns(row: sqlite3.Row) -> dict[str, Any]:
     """A row's columns, as SQLAlchemy gives them."""
-    parsed = {name: None if row[name] is None else json.loads(row[name]) for name in _JSON}
+    parsed = {name: None if row[name] is None else _parsed(row[name]) for name in _JSON}
     kept = {"taken_at": datetime.fromisoformat(row["taken_at"]), "served": bool(row["served"])}
     return dict(row) | parsed | kept
+
+
+def _parsed(text: str | bytes) -> Any:  # noqa: ANN401  (a JSON value)
+    try:
+        return json.loads(text)
+    except ValueError:
+        # As `database` has it: SQLite stores any text.
+        return None

@@ -64,6 +64,16 @@ def test_another_schema_and_what_is_no_file_of_sqlite_are_left_to_the_store(own:
         assert quick.best(PROBLEM, DEVICE) is not None
 
 
+@pytest.mark.parametrize("column", ["samples_us", "clocks", "verification"])
+@pytest.mark.parametrize("text", ["'x'", "'{'", "x'ff'"])
+def test_what_is_no_json_is_what_the_store_makes_of_it(own: Path, column: str, text: str) -> None:
+    changed(own, "DROP TRIGGER measurement_no_update")
+    changed(own, f"UPDATE measurement SET {column} = {text}")
+    url = f"sqlite:///{own}"
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        assert quick.best(PROBLEM, DEVICE) == store.best(PROBLEM, DEVICE)
+
+
 def test_a_damaged_store_is_one_sentence(own: Path) -> None:
     changed(own, "DROP TABLE provenance")
     with (
