@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -45,7 +47,15 @@ class Command:
             if isinstance(function, Deferred):
                 function = function.function()
             found.command(self.name)(function)
-        return typer.main.get_command(found)
+        return _flowing(typer.main.get_command(found))
+
+
+def _flowing(command: Any) -> Any:  # noqa: ANN401
+    """A command whose help text breaks lines where the terminal ends, not where the source does."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(command.help or ""))
+    for each in getattr(command, "commands", {}).values():
+        _flowing(each)
+    return command
 
 
 def group(help: str) -> typer.Typer:

@@ -81,6 +81,13 @@ def test_no_command_has_options_that_only_the_shell_is_for(command: Command) -> 
     assert "completion" not in said
 
 
+@pytest.mark.parametrize("words", [("retune",), ("worker", "run")], ids=str)
+def test_help_text_breaks_lines_where_the_terminal_ends(words: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).stdout
+    text = said.partition("Usage:")[2].partition("╭")[0].splitlines()[1:]
+    assert all(line.strip().endswith(".") for line in text if line.strip()), text
+
+
 def test_every_command_is_listed_in_order() -> None:
     said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     places = [said.find(f" {command.name} ") for command in COMMANDS]
