@@ -46,7 +46,7 @@ def best(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
+    """Prints the best known config and its source: measured, recorded, nearest, predicted or default."""
     asked = policy_of(policy, neighbours)
     if rivals:
         with open_store(db, create=False) as store:
