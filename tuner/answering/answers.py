@@ -17,6 +17,7 @@ from space.devices import DeviceProfile, arch_measured, find_profile, unknown_de
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError
 from space.explain import is_legal
+from space.families.common import plain_twin
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
@@ -279,9 +280,11 @@ class _Question:
         """The answer with a neighbour's config."""
         shape, policy = neighbour.best.problem.shape, neighbour.best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
-        why = f"{self.problem.shape} was not measured; the config of {shape} is legal for it, its time{under} scaled"
+        won = neighbour.config == plain_twin(neighbour.best.config)
+        place, of = ("winner", "") if won else ("runner-up", " for its winner")
+        why = f"{self.problem.shape} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
         grounds = (
-            f"{neighbour.best.median_us:.2f} µs measured at {shape}, {neighbour.octaves:.2f} octaves away; "
+            f"{neighbour.best.median_us:.2f} µs measured at {shape}{of}, {neighbour.octaves:.2f} octaves away; "
             f"{self.predictor} scales the time to the new shape",
             *self.grounds,
         )

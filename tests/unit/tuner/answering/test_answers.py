@@ -98,6 +98,18 @@ def test_a_neighbours_time_keeps_its_policy() -> None:
         assert (f"its time under {there.policy.value} scaled" in found.why) is (asked is not there.policy)
 
 
+def test_a_neighbours_runner_up_is_called_that(model: LearnedModel) -> None:
+    fast = min(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
+    winner = answer(Bests(best_of("2048x4096x3072", fast, 80.0)), ASKED, DEVICE, model=model)
+    assert winner.config == fast
+    assert "the winner of 2048x4096x3072 is legal" in winner.why
+    runner_up = answer(Bests(best_of("2048x4096x3072", FAMILY.config({"tile_n": 64, "stages": 2}), 80.0, fast)), ASKED,
+                       DEVICE, model=model)  # fmt: skip
+    assert (runner_up.source, runner_up.config) == ("nearest", fast)
+    assert "the runner-up of 2048x4096x3072 is legal" in runner_up.why
+    assert "80.00 µs measured at 2048x4096x3072 for its winner" in runner_up.grounds[0]
+
+
 def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: LearnedModel) -> None:
     ordered = sorted(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
     # The slow neighbour is nearer, and both have the same measured time.
