@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from typing import Annotated, Any
 
@@ -69,7 +70,7 @@ def tune(
         if as_json:
             emit(_report_json(report))
         else:
-            _print_report(report, worker.facts)
+            _print_report(report, worker.facts, db)
 
 
 def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: str | None) -> Store:
@@ -112,7 +113,7 @@ def _due(progress: Progress) -> bool:
     return progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
 
 
-def _print_report(report: Report, facts: DeviceFacts) -> None:
+def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
     best, out = report.best, console.print
     problem, measurement = best.problem, best.winner.measurement
     out()
@@ -145,11 +146,13 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
         out(f"  {remark}")
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
+    there = f" --db {shlex.quote(db)}" if db else ""
     out()
     out("next:")
-    out(f"  gemmtune best {problem.shape}{flags_of(problem)}")
-    out("  gemmtune serve")
-    out("  gemmtune export --format json --out table.json")
+    out(f"  gemmtune best {problem.shape}{flags_of(problem)}{there}")
+    out(f"  gemmtune serve{there}")
+    if facts.kind != "recorded":
+        out(f"  gemmtune export --format json --out table.json{there}")
 
 
 def _tried(report: Report, facts: DeviceFacts) -> str:

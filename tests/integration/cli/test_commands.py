@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,14 @@ def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
     assert shell("export", "--format", "json", "--all", "--out", str(shell.home / "t.json")).code == 0
     table = json.loads((shell.home / "t.json").read_text())
     assert [entry["config"] for entry in table["entries"]] == [best["config"]]
+
+
+def test_what_comes_next_is_of_the_same_store_and_exports_no_replay(shell: Shell) -> None:
+    store = str(shell.home / "my store.db")
+    tuned = shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", store)
+    following = tuned.out.partition("next:\n")[2].splitlines()
+    assert [" ".join(line.split()[:2]) for line in following] == ["gemmtune best", "gemmtune serve"]
+    assert all(shlex.split(line)[-2:] == ["--db", store] for line in following)
 
 
 def test_the_history_of_a_best_has_its_reason_and_a_first_best_stays(shell: Shell) -> None:
