@@ -75,6 +75,8 @@ def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tm
                     page.wait_for_selector(f"text={shown}")
             page.wait_for_selector(".forest-row a")
             assert "reader · sign out" in page.inner_text("header")
+            page.goto(f"{url}/?m=64&n=64&k=64")
+            page.wait_for_selector(".snippets pre:has-text('Bearer')")
             page.click("nav a:text-is('Campaigns')")
             page.wait_for_selector("text=lacks the scope submit")
             assert page.is_disabled("button:text-is('Create')")
@@ -86,7 +88,7 @@ def test_an_empty_store_says_how_to_begin(opened: Opener, tmp_path: Path) -> Non
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         page = opened("/", at=url)
         for path, said in (("/", "gemmtune tune"), ("/problems", "gemmtune tune"), ("/campaigns", "no campaigns yet"),
-                           ("/fleet", "gemmtune worker run"), ("/failures", "nothing is measured yet"),
+                           ("/fleet", f"--device recorded:h200 --url {url}"), ("/failures", "nothing is measured yet"),
                            ("/ladder", "gemmtune campaign run")):  # fmt: skip
             page.goto(url + path)
             page.wait_for_selector(f"main :text('{said}')")
