@@ -62,6 +62,20 @@ class TestAsk:
         for name, part in parts.items():
             page.click(f".snippets button:text-is('{name}')")
             assert part in page.inner_text(".snippets pre")
+        assert "gemmtune explain 4096x4096x4096 --device 'NVIDIA H200' --config" in page.inner_text(".snippets pre")
+        page.click(".snippets button:text-is('curl')")
+        assert "token" not in page.inner_text(".snippets pre")  # this service needs none
+
+    def test_an_algorithm_of_the_library_is_not_taken_for_a_config_of_ours(self, opened: Opener, url: str) -> None:
+        page = opened("/")
+        config = {"family": "cublaslt", "key": "", "knobs": {"algorithm": 66, "tile": 29, "stages": 35, "cluster": 3}}
+        best = api(url, "/v1/best?m=4096&n=4096&k=4096") | {"config": config}
+        page.route("**/v1/best?*", lambda route: route.fulfill(json=best))
+        page.fill("#shape", "4096x4096x4096")
+        page.wait_for_selector(".answer:has-text('cublaslt')")
+        assert "35 stages" not in page.inner_text(".answer")
+        page.click(".snippets button:text-is('command line')")
+        assert "gemmtune explain" not in page.inner_text(".snippets pre")
 
 
 class TestProblems:

@@ -31,6 +31,8 @@ export function knobChips(knobs, defaults) {
 
 /** What one says of a config in a word: its tile, its ring, its cluster. @param {{family: string, knobs: Record<string, any>}} config */
 export function headline({ family, knobs }) {
+  // Its stages and cluster are numbers of the library's own enums.
+  if (family === "cublaslt") return html`<span class="mono">${family}</span>`;
   const { tile_m: m, tile_n: n, tile_k: k, stages, cluster_m: down, cluster_n: across, schedule } = knobs;
   const words = [m && n && `${m}×${n}${k ? `×${k}` : ""}`, stages && `${stages} stages`, down * across > 1 && `cluster ${down}×${across}`, schedule].filter(Boolean);
   return html`<span class="mono">${family}</span>${words.length ? ` · ${words.join(" · ")}` : ""}`;

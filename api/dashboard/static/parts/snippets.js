@@ -1,5 +1,7 @@
 // An answer as code to copy: curl, Python, command line, torch, C++.
 
+import { token } from "../lib/api.js";
+import { written } from "../lib/configs.js";
 import { parameters } from "../lib/problem.js";
 import { html } from "../lib/view.js";
 
@@ -48,7 +50,7 @@ const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).
 
 /** @param {any} answer */
 function curl(answer) {
-  return `curl -H "Authorization: Bearer $(cat token)" \\\n  '${location.origin}/v1/best?${query(answer)}'`;
+  return `curl ${token.get() ? '-H "Authorization: Bearer $(cat token)" \\\n  ' : ""}'${location.origin}/v1/best?${query(answer)}'`;
 }
 
 /** @param {any} answer */
@@ -64,8 +66,10 @@ function python(answer) {
 function commandLine(answer) {
   const { m, n, k } = answer.problem;
   const flags = options(answer).map(([name, value]) => ` --${name} ${value}`).join("");
-  return `gemmtune best ${m}x${n}x${k}${flags} --device '${answer.device}'\n` +
-    `gemmtune explain ${m}x${n}x${k}${flags} --config ${knobs(answer, ",")}`;
+  const asked = `${m}x${n}x${k}${flags} --device '${answer.device}'`;
+  // No rule of ours explains the library's algorithms.
+  const ours = answer.config && answer.config.family !== "cublaslt";
+  return `gemmtune best ${asked}${ours ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
 }
 
 /** @param {any} answer */
@@ -87,7 +91,3 @@ function cpp(answer) {
   return `// ${key} on ${answer.device}: ${answer.source}\nstruct Best {\n` +
     `  static constexpr const char *family = "${answer.config?.family ?? "none"}";\n${members.join("\n")}\n};`;
 }
-
-/** @param {any} answer @param {string} between */
-const knobs = (answer, between) =>
-  Object.entries(answer.config?.knobs ?? {}).map(([name, value]) => `${name}=${value}`).join(between);
