@@ -190,7 +190,9 @@ def problem_from_key(key: str) -> Problem:
     """
     kind, colon, _ = key.partition(":")
     if not colon or kind not in KINDS:
-        raise ProblemError(f"key {key[:120]!r} is not a problem key: none of the kinds {', '.join(KINDS)} reads it")
+        begun = " or ".join(f"{name}:" for name in KINDS)
+        raise ProblemError(f"key {key[:120]!r} is not a problem key: begin it with {begun}, as in "
+                           "gemm:bf16,bf16,bf16,f32:nt:64x64x64:b1:none")  # fmt: skip
     return KINDS[kind].from_key(key)
 
 

@@ -148,7 +148,7 @@ class Gemm(Problem):
         """
         match = _KEY.fullmatch(key)
         if match is None:
-            raise ProblemError(f"key {key!r} is not a problem key: gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
+            raise ProblemError(f"key {key!r} is not a problem key: write gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
         a, b, c, acc, layout, m, n, k, batch, epilogue = match.groups()
         return cls(int(m), int(n), int(k), a, b, c, acc, layout, int(batch), epilogue)
 

@@ -59,6 +59,12 @@ def test_a_number_without_end_is_no_key() -> None:
         problem_from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
 
 
+@pytest.mark.parametrize(("key", "fix"), [("foo", "begin it with gemm:, as in gemm:"), ("gemm:foo", "write gemm:A,B")])
+def test_a_wrong_key_is_refused_with_the_way_to_write_one(key: str, fix: str) -> None:
+    with pytest.raises(ProblemError, match=f"key '{key}' is not a problem key: {fix}"):
+        problem_from_key(key)
+
+
 @pytest.mark.parametrize("epilogue", ["none", "alpha", "alpha+beta+bias+gelu", "relu", "bias+silu"])
 @pytest.mark.parametrize("dtype", [*DTYPES, "int8,uint8,bf16,s32", "fp8_e5m2,fp8_e5m2,fp16,f32_promoted"])
 def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> None:
