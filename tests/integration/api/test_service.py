@@ -110,9 +110,9 @@ class TestBest:
     @pytest.mark.parametrize(
         ("change", "kind", "named"),
         [
-            ({"m": 0}, "malformed-request", "m"),
-            ({"m": -4}, "malformed-request", "m"),
-            ({"m": "x"}, "malformed-request", "m"),
+            ({"m": 0}, "malformed-request", 'greater than or equal to 1, not "0"'),
+            ({"m": -4}, "malformed-request", 'not "-4"'),
+            ({"m": "x"}, "malformed-request", 'not "x"'),
             ({"m": 2**31}, "malformed-request", "m"),
             ({"dtype": "bf17"}, "bad-input", "bf17"),
             ({"layout": "xx"}, "bad-input", "xx"),
