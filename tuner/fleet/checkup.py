@@ -118,7 +118,7 @@ def _checks(store: Store, url: str, timing: Timing, settle: Callable[[float], No
         yield Check("schema", "ok", f"{head}, this version's")
         counts = store.counts()
         told = ("best", "measurement", "campaign", "campaign_problem", "round", "worker", "build", "token")
-        yield Check("contents", "ok", ", ".join(f"{counts[name]:,} {name}" for name in told))
+        yield Check("contents", "ok", "rows: " + ", ".join(f"{name} {counts[name]:,}" for name in told))
         yield _clock(store)
         if counts["campaign"] or counts["worker"]:
             yield from (_queue(store, settle), _workers(store, timing), _problems(store))

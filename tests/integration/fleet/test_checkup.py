@@ -38,6 +38,7 @@ WELL = {"database": "ok", "schema": "ok", "contents": "ok", "clock": "ok", "disk
 
 def test_a_fleet_that_works_is_well(fleet: Fleet, database_url: str) -> None:
     assert states(database_url) == WELL
+    assert "rows: best 0, measurement 0" in looked(database_url)["contents"].found
     fleet.campaign()
     fleet.hand().claimed()
     found = looked(database_url)
