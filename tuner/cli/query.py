@@ -50,7 +50,8 @@ def best(
     asked = policy_of(policy, neighbours)
     if rivals:
         with open_store(db, create=False) as store:
-            _show_rivals(finals_of(store, problem, device, asked), as_json)
+            found, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
+            _show_rivals(found, best.winner.id if best else None, as_json)
         return
     if history or rollback:
         with open_store(db, create=False) as store:
@@ -88,18 +89,18 @@ def _show_answer(found: Answer) -> None:
         console.print(f"  to measure it: {tune_command(found.problem)}")
 
 
-def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:
+def _show_rivals(found: Sequence[StoredMeasurement], served: int | None, as_json: bool) -> None:
     rivals = [(each.id, each.measurement) for each in found]
     if as_json:
         names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          for number, one in rivals]})  # fmt: skip
         return
-    console.print(f"finals under {rivals[0][1].policy.value}, fastest first")
-    for _, one in rivals:
+    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; * is served")
+    for number, one in rivals:
         low, high = median_interval_us(one)
-        count = f"{len(one.samples_us)} samples"
-        console.print(f"{one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
+        mark, count = "*" if number == served else " ", f"{len(one.samples_us)} samples"
+        console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
     if found[0].device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
 

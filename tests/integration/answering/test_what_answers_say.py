@@ -159,6 +159,12 @@ def test_progress_and_report_say_what_kind_of_number_they_print(shell: Shell) ->
     assert "only their times count" in said
 
 
+def test_the_one_that_is_served_is_marked_among_its_rivals(shell: Shell) -> None:
+    key = shell("best", PROBLEM.shape, "--json").json["config"]["key"]
+    marked = [line for line in shell("best", PROBLEM.shape, "--rivals").out.splitlines() if line.startswith("* ")]
+    assert [line.split()[-1] for line in marked] == [key]
+
+
 def test_the_finals_rivals_are_listed_with_their_samples(shell: Shell) -> None:
     rivals = shell("best", PROBLEM.shape, "--rivals", "--json").json["rivals"]
     assert [rival["config"]["family"] for rival in rivals].count("cublaslt") == 2
