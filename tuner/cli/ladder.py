@@ -15,6 +15,7 @@ from tuner.cli.options import AUTO, Db, DeviceName, Json, opened_bests
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.cli.replays import print_replays
+from tuner.evidence.picks import LIBRARY
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
@@ -52,18 +53,18 @@ def ladder(
         return
     rows = [
         (each.m, "measured (replay)" if each.replayed else each.source, f"{each.time_us:.2f}" if each.time_us else "–",
-         f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, found.varied))
-        for each in found.rungs
+         f"{each.tflops:.0f}" if each.tflops else "–", _changed(each, above, found.varied))
+        for each, above in zip(found.rungs, (None, *found.rungs), strict=False)
     ]  # fmt: skip
-    table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
+    table(("M", "source", "µs", "TFLOP/s", "knobs that changed from the row above"), rows)
     print_replays(notes, device)
     for cliff in found.cliffs:
         problem_of_cliff = problem.resized(cliff.m, *problem.extents[1:])
-        console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
+        console.print(f"contradiction: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
                       f"{tune_command(problem_of_cliff)}")  # fmt: skip
     known = sum(each.source == "measured" for each in found.rungs)
     if known and not found.cliffs:
-        console.print(f"no cliffs among {known} measured rungs")
+        console.print(f"no measurement contradicts another, of {known} that are measured")
 
 
 def _notes(found: Ladder, weight: Problem, device: str, bests: Bests, recordings: Bests) -> dict[Problem, str]:
@@ -73,10 +74,18 @@ def _notes(found: Ladder, weight: Problem, device: str, bests: Bests, recordings
     return {problem: best.winner.measurement.note for problem, best in known if best}
 
 
-def _varied(rung: RungFacts, varied: Sequence[str]) -> str:
-    if rung.config is None:
+def _changed(rung: RungFacts, above: RungFacts | None, varied: Sequence[str]) -> str:
+    """What tells a config from the one above it: where the family is another, its name and all that varies."""
+    config, before = rung.config, above.config if above else None
+    if config is None:
         return "–"
-    return ",".join(f"{name}={value}" for name, value in rung.config.values if name in varied)
+    if before is None or before.family != config.family:
+        # The library's knobs are numbers of its own enums.
+        told = () if config.family == LIBRARY else varied
+        return ", ".join([config.family, *(f"{name}={value}" for name, value in config.values if name in told)])
+    if config.family == LIBRARY:
+        return ""
+    return ", ".join(f"{name}={value}" for name, value in config.values if name in varied and before[name] != value)
 
 
 def _numbers(text: str) -> list[int]:

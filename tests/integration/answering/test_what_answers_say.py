@@ -159,6 +159,15 @@ def test_progress_and_report_say_what_kind_of_number_they_print(shell: Shell) ->
     assert "only their times count" in said
 
 
+def test_a_rung_of_a_ladder_says_what_changed_from_the_one_above(fresh: Shell) -> None:
+    """On what ships: M = 16384 is answered by an algorithm of the library, whose stages=35 is no number of stages."""
+    rows = fresh("ladder", "4096x4096", "--m", "1,2,16384").out.splitlines()[1:]
+    whole = " ".join(rows)
+    assert whole.count("stages=") == 1
+    assert "35" not in whole.partition("16384")[2].partition("replayed")[0]
+    assert "cublaslt" in whole
+
+
 def test_the_one_that_is_served_is_marked_among_its_rivals(shell: Shell) -> None:
     key = shell("best", PROBLEM.shape, "--json").json["config"]["key"]
     marked = [line for line in shell("best", PROBLEM.shape, "--rivals").out.splitlines() if line.startswith("* ")]
