@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +19,7 @@ from workers.measurement import Clocks, Measurement, Provenance, Verification
 
 def fields(value: Any) -> dict[str, Any]:  # noqa: ANN401  (any of our dataclasses)
     """The fields of a dataclass that holds plain values; `dataclasses.asdict` would copy each of them deeply."""
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def entry(best: Best) -> dict[str, Any]:
