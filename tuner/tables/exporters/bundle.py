@@ -53,6 +53,8 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
 
 def next_step(table: Guarded, wanted: Wanted) -> str:
     """How torch programs use the folder."""
+    if not table.entries:
+        return "no entry: the library is kept everywhere"
     return f"to use it in a torch program: gemmtune.torch.configure({wanted.name!r}), or install({wanted.name!r})"
 
 

@@ -60,6 +60,8 @@ def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Colle
 def doubt(entry: Mapping[str, Any], min_gain: float) -> str:
     """Why an entry is not exported; empty if it is."""
     ratio = entry["versus_cublaslt_first"]
+    if entry["device_kind"] == "recorded":
+        return "replayed from a recording: tune on the GPU"
     if ratio is None:
         return "never compared with the library"
     if entry["policy"] not in DEPLOYED:

@@ -33,4 +33,6 @@ def document(table: Guarded) -> dict[str, object]:
 
 def next_step(table: Guarded, wanted: Wanted) -> str:
     """How torch programs use the file."""
+    if not table.entries:
+        return "no entry: the library is kept everywhere"
     return f"to use it in a torch program: gemmtune.torch.install({wanted.name!r})"

@@ -72,12 +72,12 @@ def test_only_what_is_surely_faster_leaves_and_the_rest_is_counted() -> None:
     document = table(
         entry(WON), entry(TIED, 1.01), entry(Gemm.of(1, 64, 64), policy="rounds"),
         entry(Gemm.of(2, 64, 64), versus_cublaslt_first=UNPAIRED),
-        entry(Gemm.of(3, 64, 64), versus_cublaslt_first=None),
+        entry(Gemm.of(3, 64, 64), versus_cublaslt_first=None), entry(Gemm.of(4, 64, 64), device_kind="recorded"),
     )  # fmt: skip
     found = guarded(document)
     assert [each["problem"]["key"] for each in found.entries] == [WON.key]
-    assert sorted(found.left_out.values()) == [1, 1, 1, 1]
-    assert len(found.library) == 4
+    assert sorted(found.left_out.values()) == [1, 1, 1, 1, 1]
+    assert len(found.library) == 5
     assert len(guarded(document, 1.0).entries) == 2
     assert (guarded(document, 1.0, {TIED.key}).library, len(guarded(document, 1.0, {TIED.key}).entries)) == ([], 1)
 
@@ -209,9 +209,12 @@ def test_torch_must_have_a_version(version: str) -> None:
         written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
 
 
-def test_a_file_without_rows_is_not_recommended() -> None:
-    found = exporter_named("tunableop").next_step(guarded(table(entry(WON, 1.0))), Wanted("t.csv", torch="2.14.1"))
-    assert found.startswith("no row: ")
+@pytest.mark.parametrize(
+    ("format", "said"), [("tunableop", "no row: "), ("json", "no entry: "), ("bundle", "no entry: ")]
+)
+def test_a_file_without_rows_is_not_recommended(format: str, said: str) -> None:
+    found = exporter_named(format).next_step(guarded(table(entry(WON, 1.0))), Wanted("t.csv", torch="2.14.1"))
+    assert found.startswith(said)
 
 
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
