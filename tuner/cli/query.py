@@ -50,8 +50,8 @@ def best(
     asked = policy_of(policy, neighbours)
     if rivals:
         with open_store(db, create=False) as store:
-            found, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
-            _show_rivals(found, best.winner.id if best else None, as_json)
+            finals, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
+            _show_rivals(finals, best.winner.id if best else None, as_json)
         return
     if history or rollback:
         with open_store(db, create=False) as store:
