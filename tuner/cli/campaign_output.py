@@ -78,7 +78,8 @@ def summary(document: Document) -> None:
     progress, gain = document["progress"], document["gain"]
     campaign = progress["campaign"]
     console.print(f"campaign {campaign['id']}: {campaign['name']}")
-    ended = f" ({campaign['stopped_because']})" if campaign["stopped_because"] else ""
+    why = campaign["stopped_because"]
+    ended = f" ({why})" if why and why != campaign["status"] else ""
     console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}")
     console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of GPU time")
     if gain:

@@ -110,6 +110,7 @@ def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
     for change, status in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
         assert shell("campaign", change, number, "--json").json["status"] == status
     assert "cancelled" in shell("campaign", "watch", number).out
+    assert "(cancelled)" not in shell("campaign", "show", number).out
     refused = shell("campaign", "resume", number)
     assert (refused.code, "cannot be resumed" in refused.err) == (3, True)
 
