@@ -68,7 +68,7 @@ def run(
         own_name = name or f"{socket.gethostname()}-{os.getpid()}"
         _log_as(own_name)
         rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, liveness_fd)
-        notes.print(f"{rounds} rounds done")
+        notes.print(f"{rounds} {'round' if rounds == 1 else 'rounds'} ended")
         return
     _log_as(f"{name or socket.gethostname()} pool")
     flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}

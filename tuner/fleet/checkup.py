@@ -80,7 +80,7 @@ def service_check(url: str, token: str | None) -> Check:
         return Check(
             "service", "warning", f"{url} is ready; its clock is {skew:+.0f} s from this machine's", "run NTP on both"
         )
-    said = "accepts the token" if token else "requires none"
+    said = "accepts the token" if token else "requires no token"
     return Check("service", "ok", f"{url} is ready and {said}, {ready.elapsed.total_seconds() * 1e3:.0f} ms away")
 
 
@@ -177,7 +177,7 @@ def _workers(store: Store, timing: Timing) -> Check:
             "start `gemmtune worker run` on such a device",
         )  # fmt: skip
     if not present:
-        return Check("workers", "absent", "none registered, and nothing waits for one")
+        return Check("workers", "absent", "none live, and nothing waits for one")
     last = max((moment - worker.beat_at).total_seconds() for worker in present)
     draining = sum(worker.status == "draining" for worker in present)
     said = f"{len(present)} live, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
