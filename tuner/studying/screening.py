@@ -96,8 +96,7 @@ class Search:
         self, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
         tried: Sequence[Trial] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
-        self._candidates, self._budget = candidates, budget
-        self._problem, self._profile = problem, find_profile(device)
+        self._problem, self._profile, self._budget = problem, find_profile(device), budget
         self._bound_us = roofline_us(problem, self._profile) if self._profile else 0.0
         self._order = order_for(guidance, problem, candidates, device)
         # Every trial's parameters are given: the sampler has nothing to choose.
@@ -105,14 +104,21 @@ class Search:
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""
+        self._left = set(candidates) - {entry.config for entry in tried}
+        # Of earlier trials those that can still be served: no other reaches a target.
+        correct = self._still_legal([entry for entry in tried if entry.outcome is Outcome.CORRECT])
+        self._best_us = min((entry.median_us for entry in correct), default=math.inf)
         for entry in self.tried:
             self._order.tell(entry.config, entry.median_us)
             self._add_trial(entry)
 
     @property
     def total(self) -> int:
-        """The number of candidates to try, unless a target ends the search earlier."""
-        return min(self._budget.candidates, len(self._candidates))
+        """The number of candidates to try, unless a target ends the search earlier.
+
+        Earlier trials count, those of configs that are no candidates by now too.
+        """
+        return min(self._budget.candidates, len(self.tried) + len(self._left))
 
     @property
     def failed(self) -> dict[str, int]:
@@ -136,19 +142,18 @@ class Search:
         self.ended = self._reason_to_end()
         if self.ended:
             return []
-        # What was tried as a candidate of other rules is among the begun, too.
-        fresh = self._order.take(max(min(batch_size(begun), self.total - begun), 1))
+        fresh = self._order.take(min(batch_size(begun), self.total - begun))
         for config in fresh:
             self._optuna.enqueue_trial(params_of(config))
             self._pending[config] = self._optuna.ask(distributions_of(family_named(config.family)))
-        if not fresh and not self._pending:
-            self.ended = "every candidate was tried"
         return fresh
 
     def tell(self, measurement: Measurement) -> None:
         """Records a candidate's result, proposed here or not."""
         entry = Trial.of(measurement)
         self.tried.append(entry)
+        self._left.discard(entry.config)
+        self._best_us = min(self._best_us, entry.median_us)
         trial = self._pending.pop(entry.config, None)
         self._order.tell(entry.config, entry.median_us)
         if trial is None:
@@ -191,11 +196,9 @@ class Search:
         return self._order.outlook()
 
     def _reason_to_end(self) -> str:
-        best_us = min((entry.median_us for entry in self.tried), default=math.inf)
-        if self._budget.target is not None and self._bound_us >= self._budget.target * best_us:
+        if self._budget.target is not None and self._bound_us >= self._budget.target * self._best_us:
             return f"the target of {self._budget.target:.0%} of the roofline bound is reached"
-        tried = {entry.config for entry in self.tried}
-        if all(config in tried for config in self._candidates):
+        if not self._left:
             return "every candidate was tried"
         if len(self.tried) < self._budget.candidates:
             return self._too_little_to_gain()

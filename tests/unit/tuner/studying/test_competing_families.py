@@ -92,7 +92,7 @@ def test_what_is_known_of_one_family_says_nothing_of_the_others_candidates() -> 
 def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:
     tried = [Trial(GEMV.config({"rows": 2}), Outcome.CORRECT, 5.0)]
     search = Search(PROBLEM, H200.name, [WGMMA.config({"tile_n": n}) for n in (64, 128)], Budget(), tried)
-    assert [config.family for config in search.propose()] == ["sm90_wgmma"]
+    assert [config.family for config in search.propose()] == ["sm90_wgmma"] * 2
     assert search.finalists() == [tried[0].config, tried[0].config.changed({"pdl": 1})]
 
 

@@ -66,6 +66,21 @@ def test_every_candidate_is_tried_before_that_is_said() -> None:
     assert not found.ended
 
 
+def test_trials_of_configs_that_are_no_candidates_shrink_no_batch() -> None:
+    foreign = [Trial.of(measured(FAMILY.config({"tile_n": 64, "raster_group": group, "stages": stages}), 100.0))
+               for group in (1, 2, 4, 8) for stages in (2, 3, 4)]  # fmt: skip
+    found = Search(PROBLEM, DEVICE, CONFIGS[:6], Budget(candidates=200), foreign)
+    assert found.total == len(foreign) + 6
+    assert [len(found.propose()), len(found.propose()), len(found.propose())] == [4, 2, 0]
+
+
+def test_what_rules_forbid_by_now_reaches_no_target() -> None:
+    tried = [Trial.of(measured(FAMILY.config({"tile_n": 256, "stages": 12}), 100.0))]
+    found = search(Budget(target=roofline_us(PROBLEM, H200) / 110.0), tried)
+    assert found.propose()
+    assert not found.ended
+
+
 def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
     times = [(128, 1, 100.0), (128, 2, 100.1), (128, 4, 100.2), (128, 8, 100.3), (128, 16, 100.4), (64, 1, 103.0),
              (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
