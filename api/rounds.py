@@ -69,6 +69,7 @@ class TriedOut(BaseModel):
     config: str
     outcome: str
     median_us: float | None = Field(description="null unless correct")
+    noise: float = Field(description="range of its samples, as a share of the median")
 
 
 class PastOut(BaseModel):
@@ -86,6 +87,7 @@ class PastOut(BaseModel):
                 config=entry.config.key,
                 outcome=entry.outcome.value,
                 median_us=entry.median_us if math.isfinite(entry.median_us) else None,
+                noise=entry.noise,
             )
             for entry in past.tried
         ]

@@ -79,9 +79,12 @@ class Trial:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Trial:
-        samples = measurement.samples_us
-        noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
-        return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
+        return cls.timed(measurement.config, measurement.outcome, measurement.median_us, measurement.samples_us)
+
+    @classmethod
+    def timed(cls, config: Config, outcome: Outcome, median_us: float, samples_us: Sequence[float]) -> Trial:
+        noise = (max(samples_us) - min(samples_us)) / median_us if samples_us else 0.0
+        return cls(config, outcome, median_us, noise)
 
 
 def names_of(families: Sequence[Family]) -> str:

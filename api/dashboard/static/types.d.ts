@@ -1015,6 +1015,7 @@ declare namespace Api {
     config: string;
     outcome: string;
     median_us: number | null;
+    noise: number;
   };
   type ValueStateOut = {
     value: number | string;

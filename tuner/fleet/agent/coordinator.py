@@ -98,9 +98,11 @@ class HttpCoordinator:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
         tried = tuple(
-            Trial(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
+            # A service of an older version tells no noise.
+            Trial(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf,
+                  entry.get("noise") or 0.0)
             for entry in said["tried"]
-        )
+        )  # fmt: skip
         winners = tuple(config_named(key) for key in said["winners"])
         return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 

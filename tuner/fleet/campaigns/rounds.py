@@ -41,11 +41,14 @@ _log = logging.getLogger("gemmtune.rounds")
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
 _MEASURED: Final = (
-    select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.stage, MeasurementRow.series)
+    select(
+        ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.samples_us,
+        MeasurementRow.stage, MeasurementRow.series,
+    )
     .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
     .where(MeasurementRow.study_id == bindparam("study"))
     .order_by(MeasurementRow.id)
-)
+)  # fmt: skip
 
 
 class Rounds:
@@ -187,7 +190,7 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
     """What a study has screened, in order, and whether nothing was screened since its last finals."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
     tried = []
-    for key, outcome, median_us, stage, _ in rows:
+    for key, outcome, median_us, samples_us, stage, _ in rows:
         if stage != "screen":
             continue
         try:
@@ -197,7 +200,7 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
             _log.warning("left out of a study: %s", error)
             continue
         time_us = median_us if median_us and outcome == "correct" else math.inf
-        tried.append(Trial(config, Outcome(outcome), time_us))
+        tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
     if not rows or rows[-1].stage == "screen":
         return tuple(tried), False
     last = max(row.series for row in rows)

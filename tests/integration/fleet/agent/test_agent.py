@@ -13,16 +13,28 @@ from typing import Any
 import pytest
 
 from benchmarks.postgres import Postgres
-from tests.fleet import CALM, HASTY, PROBLEMS, FakeDevice, Fleet, Listening, SlowDevice, eventually
+from tests.fleet import (
+    CALM,
+    HASTY,
+    PROBLEMS,
+    FakeDevice,
+    Fleet,
+    Listening,
+    SlowDevice,
+    eventually,
+    facts,
+    provenance,
+)
+from tests.support import FAMILY, measured
 from tuner.errors import FleetError, SlotTaken, Unreachable
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, RoundReport, Timing
 from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.fleet.service_client import ServiceClient
-from tuner.studying.records import MOST_WITH_STRUCTURES
+from tuner.studying.records import MOST_WITH_STRUCTURES, Trial
 from tuner.studying.screening import TWINS
 from workers.errors import ProcessError
 from workers.ports import Worker
@@ -114,6 +126,21 @@ def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(
     assert (problem.status.value, problem.tried) == ("done", 64)
     assert problem.rounds >= 2
     assert service.store.counts()["measurement"] == 64 + FINALS
+
+
+def test_the_scatter_of_earlier_rounds_reaches_the_next_one(
+    service: Listening, coordinator: HttpCoordinator
+) -> None:
+    Fleet(service.store).campaign(PROBLEMS[:1])
+    worker, by = coordinator.register("worker-0", facts()), provenance()
+    taken = tuple(measured(FAMILY.config({"tile_n": n}), 10.0, PROBLEMS[0]) for n in (64, 128))
+    task = coordinator.claim(worker.worker_id)
+    assert task
+    assert coordinator.begin(task, by).tried == ()
+    coordinator.finish(task, RoundReport(taken, by, 0.1))
+    again = coordinator.claim(worker.worker_id)
+    assert again
+    assert coordinator.begin(again, by).tried == tuple(map(Trial.of, taken))
 
 
 def test_cancelling_reaches_a_running_round(service: Listening, coordinator: HttpCoordinator) -> None:
