@@ -112,14 +112,14 @@ class AnswerService:
             return None
         if isinstance(held, str):
             return partial(self._read, snapshot, key, known, required)
-        return held if required in ("any", held.source) else None
+        return held if held.legal and required in ("any", held.source) else None
 
     async def _read(self, snapshot: Snapshot, key: str, device: str, required: str) -> CachedBest | None:
         try:
             held = await self._reader.read(snapshot, key, device)
         except StoreError:
             return None
-        return held if held and required in ("any", held.source) else None
+        return held if held and held.legal and required in ("any", held.source) else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device; under a named policy from the store, not the snapshot."""
@@ -150,10 +150,11 @@ class AnswerService:
                 self._missed(problem.key, device)
 
     def _known(self, problem: Problem, device: str, policy: Policy | None) -> CachedBest | RenderedAnswer | None:
-        """The answer of a best, which may be stale; from the store until the snapshot has it."""
+        """The answer of a best that no rule forbids, which may be stale; from the store until the snapshot has it."""
         loaded = self._follower.loaded.is_set()
         if loaded and policy is None:
-            return self.snapshot.held(problem.key, device)
+            held = self.snapshot.held(problem.key, device)
+            return held if held and held.legal else None
         store = self._follower.store
         found = known_answer(_WithStore(self.snapshot, store) if loaded else store, problem, device, policy)
         return _rendered(found) if found else None

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import zstandard
 
 from tuner.answering.answers import Source, measured
+from tuner.evidence.legality import forbidden
 from tuner.evidence.records import Best
 from tuner.tables.answer_document import document
 from tuner.tables.entries import canonical
@@ -27,7 +28,10 @@ SAMPLES: Final = 200
 
 
 class Rendered(NamedTuple):
-    """An answer as canonical JSON, and the slice of it that holds the evidence: the table's entry, byte for byte."""
+    """An answer as canonical JSON, and the slice of it that holds the evidence: the table's entry, byte for byte.
+
+    Its source is `none` where a rule forbids the config by now: it answers nothing.
+    """
 
     text: bytes
     start: int
@@ -41,7 +45,8 @@ def render(best: Best) -> Rendered:
     content = document(answer)
     evidence = canonical(content["evidence"])
     before, _, after = canonical(content | {"evidence": _EVIDENCE}).partition(_RENDERED_EVIDENCE)
-    return Rendered(before + evidence + after, len(before), len(before) + len(evidence), answer.source)
+    source: Source = "none" if forbidden(best.problem, best.config, best.device) else answer.source
+    return Rendered(before + evidence + after, len(before), len(before) + len(evidence), source)
 
 
 class AnswerCompressor(threading.local):

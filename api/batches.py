@@ -102,7 +102,8 @@ def _known(answer_service: AnswerService, device: str, keys: list[str | None], r
     snapshot, answers = answer_service.snapshot, Answers()
     for first in range(0, len(keys), _LOADED_AT_ONCE):
         part = keys[first : first + _LOADED_AT_ONCE]
-        known = snapshot.load(device, [key for key in part if key is not None])
+        loaded = snapshot.load(device, [key for key in part if key is not None])
+        known = {key: held for key, held in loaded.items() if held.legal}
         answers += [known.get(key) if key else None for key in part]
         rest()
     return answers

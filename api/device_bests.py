@@ -34,7 +34,7 @@ class CachedBest:
         kind: kind of the device: `cuda`, or `recorded`; a GPU's own best takes precedence over a replayed one.
         compressed: the rendered answer, compressed by `compressor`.
         start, stop: slice of the answer that holds the evidence.
-        source: `measured`, or `stale`.
+        source: `measured` or `stale`; `none` if a rule forbids its config by now.
     """
 
     kind: str
@@ -48,6 +48,11 @@ class CachedBest:
     def answer(self) -> bytes:
         """The response to `GET /v1/best`."""
         return self.compressor.decompress(self.compressed)
+
+    @property
+    def legal(self) -> bool:
+        """Whether it may be answered, and stand in a table."""
+        return self.source != "none"
 
     @property
     def entry(self) -> bytes:

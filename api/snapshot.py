@@ -191,7 +191,7 @@ class Snapshot:
             StoreError: one is not rendered, and the store can't be read.
         """
         found = self.load(device, keys)
-        return [found[key].entry for key in keys if key in found]
+        return [held.entry for key in keys if (held := found.get(key)) and held.legal]
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The served best of one problem on a device model; bests of other policies are in the store alone."""

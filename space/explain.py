@@ -112,5 +112,15 @@ def is_legal(family: Family, problem: Problem, config: Config, device: DevicePro
     return bool(legal_mask(family, family.columns(problem, [config], device))[0])
 
 
+def first_broken(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> str:
+    """The first legal rule that a config breaks, with its numbers; empty if it is legal.
+
+    Far faster than `explain`, which looks for a legal config nearby.
+    """
+    columns = family.columns(problem, [config], device)
+    broken = next((rule for rule in family.legal if not rule.mask(columns)[0]), None)
+    return f"{broken.id} ({broken.numbers(columns)})" if broken else ""
+
+
 def _broken(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:
     return tuple(Broken(rule.id, rule.sentence, rule.numbers(columns), rule.source) for rule in rules)

@@ -16,14 +16,14 @@ from space.config import Config
 from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError
-from space.explain import is_legal
 from space.families.common import plain_twin
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from space.registry import family_for, family_named
+from space.registry import family_for
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import staleness
+from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
 from tuner.evidence.stats import median_interval_us
@@ -103,6 +103,18 @@ def answer(
     """
     if known := known_answer(bests, problem, device, policy, recordings):
         return known
+    found = _unmeasured(bests, problem, device, policy, model)
+    # Else a measured one would have answered.
+    if best := bests.best(problem, found.device):
+        broken = forbidden(problem, best.config, best.device)
+        return replace(found, why=f"the measured winner breaks {broken} by now; {found.why}")
+    return found
+
+
+def _unmeasured(
+    bests: Bests, problem: Problem, device: str, policy: Policy | None, model: LearnedModel | None
+) -> Answer:
+    """The answer from what was measured elsewhere, or from nothing."""
     profile = find_profile(device)
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
@@ -128,17 +140,17 @@ def answer(
 def known_answer(
     bests: Bests, problem: Problem, device: str, policy: Policy | None = None, recordings: Bests | None = None
 ) -> Answer | None:
-    """The answer that needs no model: `problem` itself was measured or recorded. Arguments are those of `answer`."""
+    """The answer that needs no model: `problem` itself was measured or recorded, and no rule forbids its config by now.
+
+    Arguments are those of `answer`.
+    """
     profile = find_profile(device)
     device = profile.name if profile else device
-    if best := bests.best(problem, device, policy):
-        return measured(best)
-    if policy is not None and (best := bests.best(problem, device)):
-        return _under_another(measured(best), policy)
-    if profile and recordings:
-        best = recordings.best(problem, device, policy) or recordings.best(problem, device)
-        if best and _still_legal(best, profile):
-            return recorded(best) if policy in (None, best.policy) else _under_another(recorded(best), policy)
+    for source, told in ((bests, measured), (recordings, recorded)):
+        for asked in dict.fromkeys((policy, None)):
+            best = source.best(problem, device, asked) if source else None
+            if best and not forbidden(problem, best.config, device):
+                return told(best) if policy in (None, best.policy) else _under_another(told(best), policy)
     return None
 
 
@@ -180,12 +192,6 @@ def recorded(best: Best) -> Answer:
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
         median_interval_us(winner), tuple(filter(None, grounds)),
     )  # fmt: skip
-
-
-def _still_legal(best: Best, profile: DeviceProfile) -> bool:
-    """Whether today's rules accept a recorded config; the library checks its own."""
-    family = family_named(best.config.family)
-    return not family.own or is_legal(family, best.problem, best.config, profile)
 
 
 def _under_another(found: Answer, policy: Policy) -> Answer:

@@ -30,8 +30,8 @@ def retune(
 ) -> None:
     """Measures bests again, and says which winners moved and by how much.
 
-    A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, or if the learned model expects an
-    untried config to be faster. The slowest problems come first.
+    A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, or if
+    the learned model expects an untried config to be faster. The slowest problems come first.
     """
     with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)

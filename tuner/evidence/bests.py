@@ -17,6 +17,7 @@ from space.registry import family_named
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
+from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined
 from tuner.evidence.picks import verdicts
@@ -101,6 +102,8 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
     old = readable(codec.best_columns(row)) if row else None
     if isinstance(old, StoreError):
         return True, "the old one cannot be read"
+    if old and (broken := forbidden(old.problem, old.config, old.device)):
+        return True, f"the old one breaks {broken}"
     if new.winner.measurement.outcome is not Outcome.CORRECT:
         return True, "not correct"  # which the database refuses
     return judge(old, new, past_of(session, of, new.policy.value, old.winner.id if old else None))

@@ -11,6 +11,7 @@ from space.devices import find_profile
 from space.registry import family_named
 from tuner.answering.staleness import staleness
 from tuner.errors import NothingCorrect
+from tuner.evidence.legality import forbidden
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
@@ -74,8 +75,10 @@ def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedM
             program = worker.program(best.problem)
         except WorkerError:
             continue
-        changes = _changes(best, program) or _promise(store, worker, best, model)
-        yield Stale(best, tuple(changes))
+        broken = forbidden(best.problem, best.config, best.device)
+        changes = [f"its config breaks {broken} by now"] if broken else []
+        changes += _changes(best, program)
+        yield Stale(best, tuple(changes or _promise(store, worker, best, model)))
 
 
 def _changes(best: Best, program: Program) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from space.errors import SpaceError
 from space.problem import Problem
 from tuner.errors import TableError, UnknownDevice
+from tuner.evidence.legality import forbidden
 from tuner.evidence.records import Best
 from tuner.files import is_endless
 from tuner.tables.entries import best_of, canonical, content_of, entry
@@ -39,7 +40,8 @@ def table(store: Store, device: str) -> dict[str, Any]:
 
 
 def chosen_bests(store: Store, device: str) -> list[Best]:
-    """The served bests of one device model by problem key; a GPU's own best takes precedence over a replayed one.
+    """The served bests of one device model by problem key, without those that a rule forbids by now; a GPU's own best
+    takes precedence over a replayed one.
 
     Raises:
         UnknownDevice: the store has no best of the device.
@@ -53,7 +55,7 @@ def chosen_bests(store: Store, device: str) -> list[Best]:
         raise UnknownDevice(
             f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
-    return [chosen[key] for key in sorted(chosen)]
+    return [best for _, best in sorted(chosen.items()) if not forbidden(best.problem, best.config, best.device)]
 
 
 def table_of(bests: Iterable[Best], device: str) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""A best whose config a newer rule forbids is answered nowhere, and a retune replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from space.explain import is_legal
+from tests.fleet import FakeDevice
+from tests.support import DEVICE, FAMILY, PROBLEM, measured, study_key
+from tuner.answering.answers import answer
+from tuner.errors import NothingCorrect
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import Best, StoredMeasurement
+from tuner.evidence.store import Store
+from tuner.studying.guidance import Guidance
+from tuner.studying.retune import compare, retune
+from tuner.studying.study import Budget, tune
+from tuner.tables.tables import chosen_bests
+
+LEGAL, ILLEGAL = FAMILY.config({}), FAMILY.config({"tile_n": 256, "stages": 12})
+SHAPE = dict(zip("mnk", PROBLEM.extents, strict=True))
+BUDGET = Budget(candidates=8, turns=5)
+
+
+def finals(store: Store, **times: float) -> list[StoredMeasurement]:
+    """Finals of both configs, by the program of `FakeDevice`."""
+    configs = {"legal": LEGAL, "illegal": ILLEGAL}
+    study = store.begin_study(study_key(), fresh=True)
+    by = FakeDevice().begin(PROBLEM).provenance
+    taken = [measured(configs[name], us, stage="final") for name, us in times.items()]
+    return store.record_many(study.id, taken, by)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store whose best is as fast as no other, and illegal."""
+    assert not is_legal(FAMILY, PROBLEM, ILLEGAL)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
+        (won,) = finals(opened, illegal=1.0)
+        opened.set_bests([Best(PROBLEM, DEVICE, "cuda", won, None, None, None, 1, {})])
+        yield opened
+
+
+def test_it_is_not_the_answer_and_the_answer_says_why(store: Store) -> None:
+    found = answer(store, PROBLEM, DEVICE)
+    assert found.source == "predicted"
+    assert found.config is not None
+    assert is_legal(FAMILY, PROBLEM, found.config)
+    assert found.why.startswith("the measured winner breaks smem.capacity (")
+
+
+def test_a_service_neither_answers_nor_lists_it(store: Store) -> None:
+    with TestClient(create_app(store)) as http:
+        for _ in range(2):
+            said = http.get("/v1/best", params=SHAPE).json()
+            assert (said["source"], said["why"][:36]) == ("predicted", "the measured winner breaks smem.capa")
+        (one,) = http.post("/v1/best:batch", json={"problems": [SHAPE]}).json()["items"]
+        assert one == said
+        assert http.get("/v1/best", params=SHAPE | {"require": "measured"}).status_code == 404
+        assert http.get(f"/v1/tables/{DEVICE}").json()["entries"] == []
+    assert chosen_bests(store, DEVICE) == []
+
+
+def test_a_legal_one_replaces_it_even_if_it_is_slower(store: Store) -> None:
+    assert tune(store, FakeDevice(), PROBLEM, BUDGET).remarks == ()
+    assert answer(store, PROBLEM, DEVICE).source == "measured"
+    assert store.best_changes(PROBLEM, DEVICE)[-1].reason.startswith("the old one breaks smem.capacity (")
+
+
+def test_it_wins_no_finals(store: Store) -> None:
+    taken = finals(store, illegal=1.0, legal=2.0)
+    assert [best.config for best in bests_of(PROBLEM, taken, 2, {})] == [LEGAL]
+    with pytest.raises(NothingCorrect, match=r"rules forbid every finalist by now: smem\.capacity"):
+        bests_of(PROBLEM, taken[:1], 2, {})
+
+
+def test_a_retune_finds_and_replaces_it(store: Store) -> None:
+    stale = list(compare(store, FakeDevice(), store.bests(DEVICE), None))
+    assert "breaks smem.capacity" in stale[0].changes[0]
+    (done,) = retune(store, FakeDevice(), stale, BUDGET, Guidance())
+    assert (done.moved, done.stands) == (True, True)

@@ -1,0 +1,20 @@
+"""Legality: whether today's rules accept what was measured. A rule may be newer than a measurement."""
+
+from __future__ import annotations
+
+from space.config import Config
+from space.devices import find_profile
+from space.explain import first_broken
+from space.problem import Problem
+from space.registry import family_named
+
+
+def forbidden(problem: Problem, config: Config, device: str) -> str:
+    """The rule that a measured config breaks today, with its numbers; empty if it breaks none.
+
+    The library checks its own configs, and nothing is known of the limits of an unknown card.
+    """
+    family, profile = family_named(config.family), find_profile(device)
+    if profile is None or not family.own:
+        return ""
+    return first_broken(family, problem, config, profile)
