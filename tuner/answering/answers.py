@@ -20,7 +20,7 @@ from space.families.common import plain_twin
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from space.registry import family_for
+from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import staleness
 from tuner.evidence.legality import forbidden
@@ -228,36 +228,35 @@ class _Question:
         """Compares the times of configs at two shapes."""
         return Judge(self.profile, self.model)
 
-    @property
-    def predictor(self) -> str:
-        """The predicting model, in words."""
-        return "the learned model" if self.model else "the analytic model"
+    def predictor(self, config: Config) -> str:
+        """The model that predicts a config's time, in words."""
+        return "the learned model" if self.judge.learned(config.family) else "the analytic model"
 
-    @property
-    def grounds(self) -> tuple[str, ...]:
-        """Sentences that say what a prediction is based on."""
+    def grounds(self, config: Config) -> tuple[str, ...]:
+        """Sentences that say what the prediction of a config's time is based on."""
+        model = self.judge.learned(config.family)
         if not self.profile.measured:
             rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
-            return (rates, *self._learned_elsewhere())
-        if self.model is None:
+            if model is None:
+                return (rates,)
+            return rates, f"configs are ranked as on {model.facts.device}, which has the same multiprocessors"
+        if model is None and not family_named(config.family).grounded:
+            return (f"the analytic model of {config.family}, whose errors too few measurements show",)
+        if model is None:
             return ("the analytic model's errors on recorded problems",)
-        facts = self.model.facts
+        facts = model.facts
         learned = (
             f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on {facts.device}; on "
             f"problems left out its first choice reached {facts.held_out_share:.1%} of the best measured, at least "
             f"{facts.held_out_worst:.1%}"
         )
-        return learned, self.model.domain(self.problem).sentence
-
-    def _learned_elsewhere(self) -> tuple[str, ...]:
-        if self.model is None:
-            return ()
-        return (f"configs are ranked as on {self.model.facts.device}, which has the same multiprocessors",)
+        return learned, model.domain(self.problem).sentence
 
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal.
 
-        It has an interval on measured cards, where the errors of such times are known.
+        It has an interval where the errors of such times are known: on measured cards, of families with enough
+        measurements.
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
@@ -267,7 +266,8 @@ class _Question:
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
-        interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self.profile.measured else None
+        known = self.profile.measured and self.family.grounded
+        interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
         return _Prediction(ranked.config(0), time_us, interval)
 
     def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
@@ -291,8 +291,8 @@ class _Question:
         why = f"{self.problem.shape} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
         grounds = (
             f"{neighbour.best.median_us:.2f} µs measured at {shape}{of}, {neighbour.octaves:.2f} octaves away; "
-            f"{self.predictor} scales the time to the new shape",
-            *self.grounds,
+            f"{self.predictor(neighbour.config)} scales the time to the new shape",
+            *self.grounds(neighbour.config),
         )
         time_us, interval_us = max(neighbour.time_us, self._bound_us), self._above_bound(neighbour.interval_us)
         return Answer(self.problem, self.profile.name, policy, "nearest", neighbour.config, time_us,
@@ -306,10 +306,10 @@ class _Question:
                 near = f"predicted, never measured on this architecture ({arch})"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
-            why = f"{near}; {self.predictor} ranks this config first"
+            why = f"{near}; {self.predictor(predicted.config)} ranks this config first"
             return Answer(self.problem, self.profile.name, self.policy, "predicted", predicted.config,
                           max(predicted.time_us, self._bound_us), None, why, self._above_bound(predicted.interval_us),
-                          self.grounds)  # fmt: skip
+                          self.grounds(predicted.config))  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
 
     def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:

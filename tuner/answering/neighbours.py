@@ -32,14 +32,14 @@ class Neighbour:
         best: the neighbour's.
         config: the neighbour's winner or runner-up; legal at the requested shape.
         time_us: expected at the requested shape: the measured time, scaled by the model's ratio of the two shapes.
-        interval_us: 90 % interval of `time_us`.
+        interval_us: 90 % interval of `time_us`; None if unknown.
         octaves: between the two shapes.
     """
 
     best: Best
     config: Config
     time_us: float
-    interval_us: tuple[float, float]
+    interval_us: tuple[float, float] | None
     octaves: float
 
 
@@ -54,15 +54,20 @@ class Judge:
         """Expected times of configs of one family."""
         family = family_named(configs[0].family)
         columns = family.columns(problem, configs, self.profile)
-        if self.model is not None and self.model.facts.family == family.name:
-            return [float(time) for time in self.model.predict(problem, columns).time_us]
+        if (model := self.learned(family.name)) is not None:
+            return [float(time) for time in model.predict(problem, columns).time_us]
         return [float(time) for time in family.estimate_us(columns, self.profile)]
 
-    def interval_us(self, time_us: float) -> tuple[float, float]:
-        """The 90 % interval of a time that was scaled from another shape."""
-        if self.model is None:
-            return time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH
-        return time_us * math.exp(self.model.facts.low), time_us * math.exp(self.model.facts.high)
+    def interval_us(self, config: Config, time_us: float) -> tuple[float, float] | None:
+        """The 90 % interval of a config's time that was scaled from another shape; None where no errors are known."""
+        if (model := self.learned(config.family)) is None:
+            known = family_named(config.family).grounded
+            return (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
+        return time_us * math.exp(model.facts.low), time_us * math.exp(model.facts.high)
+
+    def learned(self, family: str) -> LearnedModel | None:
+        """The learned model, if it covers the family."""
+        return self.model if self.model is not None and self.model.facts.family == family else None
 
 
 def best_neighbour(bests: Iterable[Best], problem: Problem, judge: Judge) -> Neighbour | None:
@@ -92,4 +97,4 @@ def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -
         # Only the model knows how far behind the runner-up was; it is never taken to be ahead.
         growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
         time_us = best.median_us * lag * growth
-        yield Neighbour(best, config, time_us, judge.interval_us(time_us), problem.distance(best.problem))
+        yield Neighbour(best, config, time_us, judge.interval_us(config, time_us), problem.distance(best.problem))

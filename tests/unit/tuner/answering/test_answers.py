@@ -168,6 +168,24 @@ def test_a_card_with_the_same_multiprocessors_has_its_model_and_says_so(model: L
     assert found.grounds[1] == "configs are ranked as on NVIDIA H200, which has the same multiprocessors"
 
 
+def test_a_family_that_the_model_does_not_cover_claims_nothing_of_it(model: LearnedModel) -> None:
+    found = answer(Bests(), Gemm.of(2048, 4096, 4096, "fp16_acc16"), DEVICE, model=model)
+    assert found.config is not None
+    assert found.config.family == "mma_sync"
+    assert "the analytic model ranks this config first" in found.why
+    assert found.grounds == ("the analytic model of mma_sync, whose errors too few measurements show",)
+    assert found.interval_us is None
+
+
+def test_a_neighbour_of_another_family_is_scaled_by_its_own_estimate_and_says_so(model: LearnedModel) -> None:
+    there = best_of("1x4096x4096", family_named("gemv").config({}), 8.0)
+    found = answer(Bests(there), Gemm.parse("1x4096x4608"), DEVICE, model=model)
+    assert found.source == "nearest"
+    assert "the analytic model scales the time to the new shape" in found.grounds[0]
+    assert "learned" not in " ".join(found.grounds)
+    assert found.interval_us is None
+
+
 @pytest.mark.parametrize("shape", ["4096x4096x4096", "1x8192x3584", "300x7168x2048", "128x128x65536"])
 def test_no_interval_reaches_below_what_the_device_can(shape: str) -> None:
     problem = Gemm.parse(shape)
