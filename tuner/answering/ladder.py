@@ -2,7 +2,7 @@
 
 Correct times of one weight obey two bounds, whatever the kernels. The kernel of a larger M also computes a smaller one,
 by padding: t(M) ≤ t(M'). And repeating a smaller M computes a larger one: t(M') ≤ ⌈M'/M⌉ · t(M). A broken bound shows
-that the search has missed something, and names what to measure again.
+that the search has missed something, and names what to measure again. Only times of one policy bound each other.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from space.errors import ProblemError
 from space.explain import is_legal
 from space.problem import Problem
 from space.registry import family_named
+from workers.measurement import Policy
 
 #: Every octave, and its middle above 16: what serving stacks ask for.
 MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
@@ -30,13 +31,14 @@ class Rung:
 
     Attributes:
         config: the one that is served.
-        time_us: its time.
+        time_us, policy: its time, and what that stands for.
         runner_up: the second fastest, where known.
     """
 
     problem: Problem
     config: Config
     time_us: float
+    policy: Policy
     runner_up: Config | None = None
 
 
@@ -96,11 +98,11 @@ _Bound = tuple[Literal["inversion", "jump"], float, Rung]
 
 
 def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
-    """The bounds that the other rungs set for this one."""
-    m = rungs[place].problem.extents[0]
+    """The bounds that the other rungs of its policy set for this one."""
+    m, policy = rungs[place].problem.extents[0], rungs[place].policy
     above: list[_Bound] = [("inversion", rung.time_us, rung) for rung in rungs[place + 1 :]]
     below: list[_Bound] = [("jump", -(-m // rung.problem.extents[0]) * rung.time_us, rung) for rung in rungs[:place]]
-    return above + below
+    return [bound for bound in above + below if bound[2].policy is policy]
 
 
 def _again(rungs: Sequence[Rung], place: int) -> tuple[Config, ...]:

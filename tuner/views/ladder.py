@@ -76,7 +76,7 @@ def ladder(
     """
     answers = [answer(bests, problem, device, model=model, recordings=recordings) for problem in problems(weight, ms)]
     known = [
-        Rung(found.problem, found.config, found.time_us, found.best.runner_up if found.best else None)
+        Rung(found.problem, found.config, found.time_us, found.policy, found.best.runner_up if found.best else None)
         for found in answers if found.source == "measured" and found.config and found.time_us
     ]  # fmt: skip
     found = tuple(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
 from tests.support import FAMILY
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
+from workers.measurement import Policy
 
 WEIGHT = Gemm.parse("1x4096x4096")
 CONFIGS = {m: FAMILY.config({"tile_n": 64 + 8 * place}) for place, m in enumerate(MS)}
@@ -16,7 +19,7 @@ CONFIGS = {m: FAMILY.config({"tile_n": 64 + 8 * place}) for place, m in enumerat
 def table(**changed: float) -> list[Rung]:
     """Times that grow with M, some of them changed: `m64=99.0`."""
     times = {m: changed.get(f"m{m}", 10.0 + m / 20) for m in MS}
-    return [Rung(problem, CONFIGS[problem.m], times[problem.m]) for problem in problems(WEIGHT)]
+    return [Rung(problem, CONFIGS[problem.m], times[problem.m], Policy.CHAIN) for problem in problems(WEIGHT)]
 
 
 def test_a_ladder_is_one_weight_from_1_to_16384() -> None:
@@ -49,10 +52,17 @@ def test_a_large_m_that_takes_longer_than_repeating_a_small_one_is_found_too() -
     assert cliff.bound_us == pytest.approx(2 * (10 + 8192 / 20))
 
 
+def test_times_of_two_policies_bound_each_other_nowhere() -> None:
+    long = {1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384}
+    warmer = table(**{f"m{m}": 1.3 * (10.0 + m / 20) for m in long})
+    assert cliffs(warmer)
+    assert cliffs([replace(one, policy=Policy.SUSTAINED) if one.problem.m in long else one for one in warmer]) == []
+
+
 def test_the_worst_cliff_comes_first_and_illegal_configs_are_not_measured_again() -> None:
     rungs = table(m64=40.0, m512=100.0)
     broken = FAMILY.config({"tile_n": 256, "stages": 16})
-    rungs = [Rung(r.problem, r.config, r.time_us, broken if r.problem.m == 96 else None) for r in rungs]
+    rungs = [Rung(r.problem, r.config, r.time_us, r.policy, broken if r.problem.m == 96 else None) for r in rungs]
     found = cliffs(rungs)
     assert [cliff.suspect.problem.m for cliff in found] == [64, 512]
     assert broken not in found[0].again
