@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.errors import ProblemError
-from space.explain import is_legal
+from space.explain import legal_among
 from space.problem import Problem
-from space.registry import family_named
 from workers.measurement import Policy
 
 #: Every octave, and its middle above 16: what serving stacks ask for.
@@ -82,15 +82,19 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     return [weight.resized(m, *weight.extents[1:]) for m in sorted(set(ms))]
 
 
-def cliffs(table: Sequence[Rung]) -> list[Cliff]:
-    """The rungs of one weight that are too slow, worst first; each once, with the witness of its tightest bound."""
+def cliffs(table: Sequence[Rung], device: DeviceProfile) -> list[Cliff]:
+    """The rungs of one weight that are too slow, worst first; each once, with the witness of its tightest bound.
+
+    Args:
+        device: on which they were measured.
+    """
     rungs = sorted(table, key=lambda rung: rung.problem.extents[0])
     worst: dict[int, Cliff] = {}
     for place, suspect in enumerate(rungs):
         for kind, bound, witness in _bounds(rungs, place):
             found = worst.get(place)
             if suspect.time_us > bound * (1 + BAND) and (found is None or bound < found.bound_us):
-                worst[place] = Cliff(kind, suspect, witness, bound, _again(rungs, place))
+                worst[place] = Cliff(kind, suspect, witness, bound, _again(rungs, place, device))
     return sorted(worst.values(), key=lambda cliff: cliff.bound_us / cliff.suspect.time_us)
 
 
@@ -105,9 +109,10 @@ def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
     return [bound for bound in above + below if bound[2].policy is policy]
 
 
-def _again(rungs: Sequence[Rung], place: int) -> tuple[Config, ...]:
+def _again(rungs: Sequence[Rung], place: int, device: DeviceProfile) -> tuple[Config, ...]:
     """The rung's own config, and those of the rungs beside it that are legal here."""
     problem = rungs[place].problem
     beside = [rungs[near] for near in (place - 1, place + 1) if 0 <= near < len(rungs)]
     found = [rungs[place].config, *(config for rung in beside for config in (rung.config, rung.runner_up) if config)]
-    return tuple(dict.fromkeys(config for config in found if is_legal(family_named(config.family), problem, config)))
+    legal = legal_among(problem, found, device)
+    return tuple(dict.fromkeys(config for config in found if config in legal))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from space.config import Config
-from space.devices import find_profile
+from space.devices import find_profile, profile_named
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.answering.answers import Answer, Bests, Source, answer
@@ -82,7 +82,7 @@ def ladder(
     found = tuple(
         CliffFacts(cliff.kind, cliff.suspect.problem.extents[0], cliff.suspect.time_us,
                    cliff.witness.problem.extents[0], cliff.bound_us, cliff.sentence, cliff.again)
-        for cliff in cliffs(known)
+        for cliff in cliffs(known, profile_named(device))
     )  # fmt: skip
     return Ladder(tuple(map(_rung, answers)), found, tuple(_varied([each.config for each in answers if each.config])))
 
