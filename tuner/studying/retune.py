@@ -97,10 +97,10 @@ def _changes(best: Best, program: Program) -> list[str]:
 def _promise(store: Store, worker: Worker, best: Best, model: LearnedModel | None) -> list[str]:
     profile = find_profile(best.device)
     found = first_choice(model, best.problem, profile) if model and profile else None
-    if found is None:
+    if model is None or found is None:
         return []
     config, prediction, place = found
-    expected_us, measurable = float(prediction.time_us[place]), worker.measurable(best.problem)
+    expected_us, measurable = model.under(best.policy, prediction, place)[0], worker.measurable(best.problem)
     if best.median_us / expected_us < _PROMISE or (measurable is not None and config.key not in measurable):
         return []
     if any(each.measurement.config == config for each in store.every(best.device, best.problem)):

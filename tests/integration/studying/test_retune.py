@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from space.config import Config
+from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.registry import families_for
 from tests.fleet import FakeDevice, FakeRound, time_of
-from tests.support import DEVICE, PROBLEM, PROVENANCE
-from tuner.evidence.records import Provenance
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
+from tuner.prediction.files import model_for
+from tuner.prediction.portfolio import first_choice
 from tuner.studying.guidance import Guidance
 from tuner.studying.retune import Retuned, compare, retune
 from tuner.studying.study import Budget, tune
@@ -104,6 +107,24 @@ def test_what_no_program_changed_is_measured_again_all_the_same(store: Store) ->
     promised = [replace(each, changes=("a promise",)) for each in stale]
     done = list(retune(store, Device(TODAY), promised, BUDGET, Guidance()))
     assert [each.best is not None and each.best.winner.id not in before for each in done] == [True, True]
+
+
+def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: Store) -> None:
+    problem = Gemm.parse("4096x4096x4096")
+    model = model_for(DEVICE).model
+    assert model is not None
+    found = first_choice(model, problem, profile_named(DEVICE))
+    assert found is not None
+    _, prediction, place = found
+    expected_us = model.under(Policy.SUSTAINED, prediction, place)[0]
+    assert expected_us > 1.05 * prediction.time_us[place]
+    for factor, promised in ((1.0, False), (1.05, True)):
+        study = store.begin_study(study_key(problem), fresh=True)
+        config = FAMILY.config({"tile_n": 64})
+        taken = measured(config, factor * expected_us, problem, "final", policy=Policy.SUSTAINED)
+        best = Best(problem, DEVICE, "cuda", store.record(study.id, taken, TODAY), None, None, None, 1, {})
+        (stale,) = compare(store, Device(TODAY), [best], model)
+        assert bool(stale.changes) == promised, stale.changes
 
 
 def test_the_budget_of_time_ends_it_and_a_failure_is_told(store: Store) -> None:
