@@ -9,6 +9,7 @@ from pathlib import Path
 from space.config import Config
 from space.devices import find_profile
 from space.problem import Problem
+from space.registry import family_for
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.files import model_for
 from tuner.prediction.learned import LearnedModel
@@ -44,6 +45,12 @@ def guidance_for(device: str, model_dir: Path) -> Guidance:
 def order_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> Order:
     """The order in which to try `candidates`; the config that would be answered without a measurement comes early."""
     model, profile = guidance.model_of(device), find_profile(device)
-    predicted = first_choice(model, problem, profile) if model and profile else None
-    winners = (predicted[0], *guidance.winners) if predicted else guidance.winners
-    return Order(candidates, expected_of(problem, candidates, device, model), winners)
+    expected, answered = expected_of(problem, candidates, device, model), list[Config]()
+    if profile and model is None:
+        # The family that answers may not be the one that is expected to be fastest (`Family.grounded`).
+        family = family_for(profile.arch.name, problem).name
+        rows = [row for row, config in enumerate(candidates) if config.family == family]
+        answered = [candidates[row] for row in sorted(rows, key=lambda row: expected.log_us[row])[:1]]
+    elif profile and model and (predicted := first_choice(model, problem, profile)):
+        answered = [predicted[0]]
+    return Order(candidates, expected, (*answered, *guidance.winners))

@@ -65,7 +65,7 @@ def test_both_families_are_proposed_and_the_faster_one_is_gone_after() -> None:
     tried = [entry.config for entry in search.tried]
     assert len(set(tried)) == 80
     by_family = {name: sum(config.family == name for config in tried) for name in ("sm90_wgmma", "gemv")}
-    assert by_family["sm90_wgmma"] >= 2
+    assert by_family["sm90_wgmma"] >= 1  # the answer before anything is measured
     assert by_family["gemv"] > by_family["sm90_wgmma"]
     assert {config.family for config in search.finalists()} == {"gemv"}
 

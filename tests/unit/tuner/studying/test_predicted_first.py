@@ -32,3 +32,12 @@ def test_the_predicted_answer_is_among_the_first_tried(shape: str) -> None:
     candidates = candidates_for(problem, worker, model=MODEL)
     assert answered in candidates
     assert answered in order_for(Guidance(MODEL), problem, candidates, H200).take(4)
+
+
+@pytest.mark.parametrize("shape", ["1x4096x4096", "4x8192x1024", "4096x4096x4096"])
+def test_without_a_model_so_is_the_answer_of_the_grounded_family(shape: str) -> None:
+    problem, profile = Gemm.parse(shape), profile_named("H100 PCIe")
+    facts = DeviceFacts(profile.name, "sm_90a", "cuda", "GPU-1", "580", profile.sm_count, profile.l2_bytes)
+    worker: Any = SimpleNamespace(facts=facts, measurable=lambda problem: None)
+    answered = answer(NOTHING, problem, profile.name).config
+    assert answered in order_for(Guidance(), problem, candidates_for(problem, worker), profile.name).take(4)
