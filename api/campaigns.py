@@ -71,7 +71,7 @@ class EventsQuery(Strict):
     untunable=Annotated[
         list[dict[str, str]], Field(description="problems without any legal config, among those looked at")
     ],
-    seconds=Annotated[float | None, Field(description="with the workers that are live now; null if there are none")],
+    seconds=Annotated[float | None, Field(description="with the workers that are live now; null if a device has none")],
 )
 class EstimateOut(RecordOut):
     """What a campaign would cost."""

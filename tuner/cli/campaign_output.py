@@ -161,7 +161,7 @@ def estimate(document: Document) -> None:
     console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
                   f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
     if found["seconds"] is None:
-        console.print(f"  {NO_WORKER}")
+        console.print(f"  {'a device model has no live worker' if found['workers'] else NO_WORKER}")
     else:
         live = _counted(found["workers"], "live worker")
         console.print(f"  with {live} that can take it: about {duration(found['seconds'])}")

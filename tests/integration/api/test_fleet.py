@@ -127,6 +127,26 @@ class TestCampaigns:
         assert said["seconds"] == said["gpu_seconds"]
         assert said["gpu_seconds_low"] <= said["gpu_seconds"] <= said["gpu_seconds_high"]
 
+    def test_an_estimate_gives_a_problem_to_one_worker_at_a_time(self, http: TestClient, store: Store) -> None:
+        fleet = Fleet(store)
+        for number in range(3):
+            fleet.hand(number)
+        one = BODY | {"problems": [{"m": 64, "n": 4096, "k": 4096}], "ladders": []}
+        said = http.post("/v1/campaigns:estimate", json=one).json()
+        assert (said["workers"], said["seconds"]) == (3, said["gpu_seconds"])
+        said = http.post("/v1/campaigns:estimate", json=BODY).json()
+        assert (said["workers"], said["seconds"]) == (3, said["gpu_seconds"] / 3)
+
+    def test_an_estimate_looks_at_every_device(self, http: TestClient, store: Store) -> None:
+        Fleet(store).hand()
+        devices = [*BODY["devices"], {"name": "NVIDIA GeForce RTX 3090"}]
+        both = BODY | {"devices": devices, "ladders": ["m=64 n=4096 k=4096 dtype=bf16,fp8_e4m3"], "problems": []}
+        said = http.post("/v1/campaigns:estimate", json=both).json()
+        (entry,) = said["untunable"]
+        assert entry["problem"].startswith("gemm:fp8_e4m3")
+        assert entry["rules"].endswith(" on NVIDIA GeForce RTX 3090")
+        assert said["seconds"] is None, "no worker takes the second device's rounds"
+
     def test_pages_hold_every_problem_once_and_cursors_belong_to_their_query(self, http: TestClient) -> None:
         http.post("/v1/campaigns", json=BODY)
         seen, params = [], {"limit": "2"}

@@ -32,7 +32,7 @@ _LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 #: Newest rounds that give a rate, and the fewest that suffice.
 _RECENT_ROUNDS: Final = 500
 _LEAST_ROUNDS: Final = 5
-#: Problems whose space is enumerated: the first, the last, and others evenly between.
+#: Spaces that are enumerated, on all devices together: of the first problem, the last, and others evenly between.
 _LOOKED_AT: Final = 200
 
 
@@ -43,12 +43,12 @@ class Estimate:
     Attributes:
         problems, devices: their numbers; every problem is tuned on every device.
         most_candidates: upper bound on the candidates measured.
-        looked_at: number of problems whose candidates were counted, spread over the list.
-        untunable: those of them without any legal config, with the rules.
+        looked_at: number of problems whose candidates were counted on every device, spread over the list.
+        untunable: those of them without any legal config on a device, with the rules.
         gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are what it
             would be if every round were as fast, or as slow, as a tenth of the recent ones, or of those behind what is
             assumed.
-        seconds: wall-clock time with the workers that are live now; None without any.
+        seconds: wall-clock time with the workers that are live now, one a problem at most; None if a device has none.
         seconds_a_candidate, seconds_a_problem: rates used.
         rate_source: `measured` by recent rounds on these devices, or `assumed`.
     """
@@ -77,9 +77,8 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     with store.transaction() as session:
         queues = [queue_for(session, name, kind) for name, kind in request.devices]
         rates = [_rate(session, queue) for queue in queues]
-        workers = session.scalar(
-            select(func.count()).select_from(WorkerRow).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
-        )
+        of_queue = select(WorkerRow.queue, func.count()).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
+        live = {queue: count for queue, count in session.execute(of_queue.group_by(WorkerRow.queue))}
     measured = [rate for rate in rates if rate is not None]
     a_candidate = statistics.fmean(rate.usual for rate in measured) if measured else ASSUMED_CANDIDATE_SECONDS
     low, high = _ASSUMED_RANGE
@@ -87,21 +86,30 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
         low = statistics.fmean(rate.low for rate in measured) / a_candidate
         high = statistics.fmean(rate.high for rate in measured) / a_candidate
     each = len(request.problems) * len(request.devices)
-    looked_at = _sample(request.problems)
-    device = find_profile(request.devices[0][0]) or reference_profile(queues[0].split("/")[-2])
-    sizes = {problem: _candidates(problem, device) for problem in looked_at}
+    cards = [
+        find_profile(name) or reference_profile(queue.split("/")[-2])
+        for (name, _), queue in zip(request.devices, queues, strict=True)
+    ]
+    looked_at = _sample(request.problems, max(_LOOKED_AT // len(cards), 2))
+    # A card's candidates are counted once, though its replays are another device.
+    sizes = {(problem, card.name): _candidates(problem, card) for card in dict.fromkeys(cards) for problem in looked_at}
+    found = [(problem, card, *sizes[problem, card.name]) for card in cards for problem in looked_at]
     a_problem = 0.0
     if not measured:
-        a_problem = statistics.fmean(_assumed_seconds(one, device) if size else 0.0 for one, (size, _) in sizes.items())
-    known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
-    most = round(each * sum(known) / len(known))
+        a_problem = statistics.fmean(_assumed_seconds(one, card) if size else 0.0 for one, card, size, _ in found)
+    most = round(each * statistics.fmean(min(size, request.budget.candidates) for _, _, size, _ in found))
     whole, most_seconds = most * a_candidate + each * a_problem, request.budget.gpu_seconds or math.inf
     gpu_seconds, low_seconds, high_seconds = (min(whole * factor, most_seconds) for factor in (1.0, low, high))
+    at_once = [min(live.get(queue, 0), len(request.problems)) for queue in queues]
+    seconds = gpu_seconds / len(queues) / min(at_once) if all(at_once) else None
+    several = len(cards) > 1
+    untunable = [
+        {"problem": problem.key, "rules": f"{rules} on {card.name}" if several else rules}
+        for problem, card, size, rules in found if not size
+    ]  # fmt: skip
     return Estimate(
-        len(request.problems), len(request.devices), most,
-        [{"problem": problem.key, "rules": rules} for problem, (size, rules) in sizes.items() if not size],
-        len(looked_at), gpu_seconds, low_seconds, high_seconds, gpu_seconds / workers if workers else None,
-        workers or 0, a_candidate, a_problem, "measured" if measured else "assumed",
+        len(request.problems), len(request.devices), most, untunable, len(looked_at), gpu_seconds, low_seconds,
+        high_seconds, seconds, sum(live.values()), a_candidate, a_problem, "measured" if measured else "assumed",
     )  # fmt: skip
 
 
@@ -137,11 +145,11 @@ def _assumed_seconds(problem: Problem, device: DeviceProfile) -> float:
     return ASSUMED_LIMITED_SECONDS if may_reach_power_limit(problem, device) else ASSUMED_PROBLEM_SECONDS
 
 
-def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
-    if len(problems) <= _LOOKED_AT:
+def _sample(problems: tuple[Problem, ...], most: int) -> list[Problem]:
+    if len(problems) <= most:
         return list(problems)
-    step = (len(problems) - 1) / (_LOOKED_AT - 1)
-    return [problems[round(place * step)] for place in range(_LOOKED_AT)]
+    step = (len(problems) - 1) / (most - 1)
+    return [problems[round(place * step)] for place in range(most)]
 
 
 def _candidates(problem: Problem, device: DeviceProfile) -> tuple[int, str]:
