@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from space.config import Config
 from tuner.prediction.correction import Correction
@@ -81,21 +82,31 @@ class Order:
         self._taken[rows] = True
         return [self._candidates[row] for row in rows]
 
-    def outlook(self, margin: float = MARGIN) -> Outlook | None:
-        """The gain still to find; None before the first correct candidate."""
-        incumbent = min((us for us in self._results.values() if us == us), default=math.nan)
-        if math.isnan(incumbent):
+    def outlook(self, beside_us: float = math.inf) -> Outlook | None:
+        """The gain still to find; None before the first correct candidate.
+
+        Args:
+            beside_us: the fastest time of a config that is no candidate here, but could be served.
+        """
+        log_us = [told for told in self._results.values() if not math.isnan(told)]
+        if math.isfinite(beside_us):
+            log_us.append(math.log(beside_us))
+        if not log_us:
             return None
         rows = self._head[~self._taken[self._head]]
         if not len(rows):
-            return Outlook(0.0, 0.0, margin)
+            return Outlook(0.0, 0.0, MARGIN)
+        return self._among(rows, min(log_us))
+
+    def _among(self, rows: npt.NDArray[np.intp], incumbent: float) -> Outlook:
+        """The gain of trying these candidates, over a best with this log time."""
         features, log_us = self._expected.features[rows], self._expected.log_us[rows]
         correction = self._correction()
         ahead = np.argsort(log_us + correction.mean(features), kind="stable")[:COVERED]
         draws = correction.draws(features[ahead], DRAWS, seed=len(self._results))
         fastest = (log_us[ahead] + draws).min(axis=1) - incumbent
-        chance = float(np.mean(fastest < math.log1p(-margin)))
-        return Outlook(chance, float(np.mean(np.maximum(-np.expm1(fastest), 0))), margin)
+        chance = float(np.mean(fastest < math.log1p(-MARGIN)))
+        return Outlook(chance, float(np.mean(np.maximum(-np.expm1(fastest), 0))), MARGIN)
 
     def _ranked(self) -> list[int]:
         if not self._results:

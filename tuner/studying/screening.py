@@ -193,7 +193,7 @@ class Search:
 
     def outlook(self) -> Outlook | None:
         """The gain that more measurements may bring; None before the first correct candidate."""
-        return self._order.outlook()
+        return self._order.outlook(self._best_us)
 
     def _reason_to_end(self) -> str:
         if self._budget.target is not None and self._bound_us >= self._budget.target * self._best_us:

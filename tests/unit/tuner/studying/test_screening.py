@@ -159,6 +159,17 @@ def test_nothing_is_known_of_what_is_left_before_the_first_correct_result() -> N
     assert found.outlook() is None
 
 
+def test_the_gain_is_over_the_best_of_all_trials() -> None:
+    known = [Trial.of(measured(config, 100.0)) for config in CONFIGS[:8]]
+    found = search(Budget(), known).outlook()
+    assert found is not None
+    assert found.gain > 0
+    other = Trial.of(measured(FAMILY.config({"tile_n": 64, "raster_group": 4, "stages": 3}), 20.0))
+    found = search(Budget(), [*known, other]).outlook()
+    assert found is not None
+    assert (found.chance, found.gain) == (0.0, 0.0)
+
+
 def test_a_gain_that_no_candidate_is_left_to_judge_is_refused() -> None:
     with pytest.raises(ProblemError, match="contradict each other"):
         Budget(gain=0.01, candidates=8)
