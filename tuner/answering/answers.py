@@ -128,7 +128,8 @@ def _unmeasured(
     except FamilyError as error:
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
     asked = _Question(problem, profile, family, policy, model.on(device) if model else None)
-    neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge)
+    wanted = (policy, *verdicts(problem, device))
+    neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge, wanted)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
     predicted = asked.predicted()

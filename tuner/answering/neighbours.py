@@ -17,6 +17,7 @@ from space.registry import family_named
 from tuner.evidence.records import Best
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
+from workers.measurement import Policy
 
 #: Largest distance of the asked shape from a measured one: the sum of |log2| over M, N and K.
 REACH: Final = 1.0
@@ -70,16 +71,23 @@ class Judge:
         return self.model if self.model is not None and self.model.facts.family == family else None
 
 
-def best_neighbour(bests: Iterable[Best], problem: Problem, judge: Judge) -> Neighbour | None:
+def best_neighbour(
+    bests: Iterable[Best], problem: Problem, judge: Judge, policies: Sequence[Policy]
+) -> Neighbour | None:
     """The neighbours' config that is expected to be fastest at `problem`; None when nothing is near and legal.
 
     Args:
         bests: nearest first.
+        policies: every one, most wanted first; times under one are never compared with times under another.
     """
     near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
     offers = islice((offer for best in near if (offer := _offered(best, problem, judge.profile))), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
-    return min(rivals, key=lambda rival: (rival.time_us, rival.octaves), default=None)
+
+    def order(rival: Neighbour) -> tuple[int, float, float]:
+        return policies.index(rival.best.policy), rival.time_us, rival.octaves
+
+    return min(rivals, key=order, default=None)
 
 
 def _offered(best: Best, problem: Problem, device: DeviceProfile) -> tuple[Best, list[Config]] | None:

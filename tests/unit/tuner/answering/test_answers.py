@@ -131,6 +131,18 @@ def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
     assert is_legal(FAMILY, odd, found.config)
 
 
+def test_neighbours_under_the_asked_policy_come_before_others() -> None:
+    def under(shape: str, policy: Policy, us: float) -> Best:
+        best = best_of(shape, TILES[0], us)
+        taken = dataclasses.replace(best.winner.measurement, policy=policy)
+        return dataclasses.replace(best, winner=dataclasses.replace(best.winner, measurement=taken))
+
+    # A chain's times are shorter than sustained ones; neither says anything of the other.
+    bests = Bests(under("1024x4096x4096", Policy.CHAIN, 10.0), under("4096x4096x4096", Policy.SUSTAINED, 400.0))
+    assert answer(bests, ASKED, DEVICE).policy is Policy.SUSTAINED
+    assert answer(bests, ASKED, DEVICE, Policy.CHAIN).policy is Policy.CHAIN
+
+
 def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:
     there = best_of("256x4096x4096", TILES[0], 20.0)
     assert answer(Bests(there), ASKED, DEVICE, model=model).source == "predicted"
