@@ -56,7 +56,8 @@ class Setting:
         alike = [other for other in known if kind_of(other.problem) == kind_of(replay.problem)]
         kin = [other for other in alike if reaches(replay.problem, other.problem)]
         kin.sort(key=lambda other: octaves(replay.problem, other.problem))
-        return tuple(dict.fromkeys(other.configs[place] for other in kin for place in other.time_us.argsort()[:2]))
+        ahead = ((other, place) for other in kin for place in other.time_us.argsort(kind="stable")[:2])
+        return tuple(dict.fromkeys(other.configs[place] for other, place in ahead))
 
 
 #: Indices of the training replays for a searched one.

@@ -198,7 +198,8 @@ class LearnedModel:
         else:
             correction = self.forest.predict(rows, GLANCE_TREES)
             looks = np.log(features.estimate_us) + self.facts.trust * correction
-            ahead = np.argpartition(looks, closely)[:closely]
+            # A stable sort: which of equals a partition takes depends on the processor.
+            ahead = np.argsort(looks, kind="stable")[:closely]
             correction[ahead] = self.forest.predict(rows[ahead])
         time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
         wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from space.columns import Columns
 from space.config import Config, parse_knobs
@@ -99,18 +98,13 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -
         return None
     columns = columns.take(legal)
     estimate_us = family.estimate_us(columns, limits)
-    ahead = _ahead(estimate_us)
+    # A stable sort: which of equals a partition takes depends on the processor, and so would the answer.
+    ahead = np.argsort(estimate_us, kind="stable")[:ASKED]
     columns = columns.take(ahead)
     features = features_of(family, problem, columns, limits, estimate_us[ahead])
     predicted = model.predict_features(problem, features, CLOSELY)
     place = int(np.argmin(predicted.time_us))
     return family.config_at(columns, place), predicted, place
-
-
-def _ahead(estimate: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    if len(estimate) <= ASKED:
-        return np.arange(len(estimate), dtype=np.intp)
-    return np.argpartition(estimate, ASKED)[:ASKED]
 
 
 @lru_cache(maxsize=8)

@@ -141,7 +141,7 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
     known = [group for group in groups if group.device == model.facts.device]
-    winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
+    winners = [group.configs[place] for group in known for place in np.argsort(group.time_us, kind="stable")[:WINNERS]]
     kinds = {kind_of(group.problem): group.problem for group in known}
     limits = limits_named(model.facts.device)
     portfolio = build_portfolio(model, family, limits, winners, list(kinds.values()), shapes)

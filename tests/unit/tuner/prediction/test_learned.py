@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.explain import is_legal
 from space.kinds.gemm import Gemm
 from space.rank import rank
 from tests.support import FAMILY
@@ -23,6 +25,7 @@ from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
+from tuner.prediction.portfolio import first_choice
 from tuner.prediction.train import flattened, judge, train
 from workers.measurement import Policy
 
@@ -53,6 +56,25 @@ def model() -> LearnedModel:
 
 def predicted(model: LearnedModel, held: Group) -> np.ndarray:
     return model.predict(held.problem, FAMILY.columns(held.problem, held.configs)).time_us
+
+
+def test_of_equals_the_first_of_the_portfolio_is_answered_on_every_processor(model: LearnedModel) -> None:
+    problem = Gemm.parse("4096x4096x4096")
+    words = itertools.product((128, 64, 32), (0, 64, 128, 256), ("none", "stream_a"), (0, 4), (2, 3, 4))
+    # The estimate reads none of these knobs but the last.
+    configs = [
+        FAMILY.config({"swizzle_b": span, "l2_promotion": size, "cache_hint": hint, "prefetch_stages": ahead,
+                       "stages": stages}) for span, size, hint, ahead, stages in words
+    ]  # fmt: skip
+    legal = [config for config in configs if is_legal(FAMILY, problem, config)]
+    for seed in range(24):
+        configs = [legal[place] for place in np.random.default_rng(seed).permutation(len(legal))]
+        facts = model.facts.model_copy(update={"portfolio": tuple(each.knobs_text for each in configs), "trust": 0.0})
+        found = first_choice(dataclasses.replace(model, facts=facts), problem, H200)
+        assert found is not None
+        estimates = FAMILY.estimate_us(FAMILY.columns(problem, configs), H200)
+        assert 32 < (estimates == estimates.min()).sum() < len(configs)
+        assert found[0] == configs[int(estimates.argmin())]
 
 
 def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
