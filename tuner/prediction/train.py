@@ -188,8 +188,13 @@ def _fitted(tasks: list[_Task], judged: Judgement, device: str, family: Family, 
 
 @dataclass(frozen=True)
 class _Held:
-    """One held-out problem with the correction and level that a model without it predicts."""
+    """One held-out problem with the correction and level that a model without it predicts.
 
+    Attributes:
+        fold: of the problems that were held out together.
+    """
+
+    fold: int
     task: _Task
     correction: Floats
     level: float
@@ -217,41 +222,48 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
         rows, levels = _problem_table(known)
         for task in (task for task in tasks if task.group.problem.key in held):
             correction = forest.predict(task.features.rows)
-            found.append(_Held(task, correction, smoothed(rows, levels, task.problem_row, bandwidth)))
+            found.append(_Held(fold, task, correction, smoothed(rows, levels, task.problem_row, bandwidth)))
     return found
 
 
 def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
-    """Measures the errors of predictions on held-out problems and chooses the trust in the forest."""
+    """Measures the errors of predictions on held-out problems and chooses the trust in the forest.
+
+    A problem is judged with the trust that the other folds would choose.
+    """
     bandwidth = _bandwidth(tasks)
     found = _held_out(tasks, seed, min(trees, JUDGING_TREES), bandwidth)
-    trust = min(TRUSTS, key=lambda trust: np.mean([held.regret(trust) for held in found]))
+    regrets = np.array([[held.regret(trust) for trust in TRUSTS] for held in found])
+    folds = np.array([held.fold for held in found])
+    chosen = {fold: TRUSTS[int(regrets[folds != fold].mean(axis=0).argmin())] for fold in set(folds.tolist())}
+    residuals = [held.residual(chosen[held.fold]) for held in found]
     squares, ahead, shares = [], [], []
-    for held in found:
-        left, time_us = held.residual(trust), held.task.group.time_us
+    for held, left in zip(found, residuals, strict=True):
+        time_us = held.task.group.time_us
         weight = held.task.weight**LEVEL_POWER
         squares.append(np.average((left - np.average(left, weights=weight)) ** 2, weights=weight))
         first = np.argsort(np.log(time_us) - left, kind="stable")[:JUDGED]
         ahead.append(left[first] - held.level)
         shares.append(float(time_us.min() / time_us[first[0]]))
     low, middle, high = map(float, np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95)))
+    trust = TRUSTS[int(regrets.mean(axis=0).argmin())]
     return Judgement(middle, {
-        "served": _served(found, trust, middle),
+        "served": _served(found, residuals, middle),
         "doubt": float(np.sqrt(np.mean(squares))), "low": low - middle, "high": high - middle, "bandwidth": bandwidth,
         "trust": trust, "held_out_share": float(np.exp(np.mean(np.log(shares)))), "held_out_worst": min(shares),
     })  # fmt: skip
 
 
-def _served(found: Sequence[_Held], trust: float, middle: float) -> dict[str, tuple[float, ...]]:
+def _served(found: Sequence[_Held], residuals: Sequence[Floats], middle: float) -> dict[str, tuple[float, ...]]:
     """By the policy that decides: quantiles of log(the fastest finalist's time under it / its prediction)."""
     errors: dict[str, list[float]] = {}
-    for held in found:
+    for held, left in zip(found, residuals, strict=True):
         group = held.task.group
         if not group.served_us:
             continue
         fastest = min(group.served_us, key=lambda config: group.served_us[config])
         row = group.configs.index(fastest)
-        predicted = np.log(group.time_us[row]) - held.residual(trust)[row] + held.level + middle
+        predicted = np.log(group.time_us[row]) - left[row] + held.level + middle
         policy = verdicts(group.problem, group.device)[0].value
         errors.setdefault(policy, []).append(float(np.log(group.served_us[fastest]) - predicted))
     return {

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from tuner.prediction.features import Features, features_of
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
 from tuner.prediction.portfolio import first_choice
-from tuner.prediction.train import flattened, judge, train
+from tuner.prediction.train import _Held, flattened, judge, train
 from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
@@ -122,6 +123,24 @@ def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_the
         first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES // 2), held)))
         shares.append(held.time_us.min() / held.time_us[first])
     assert model.facts.held_out_share == pytest.approx(float(np.exp(np.mean(np.log(shares)))), abs=0.03)
+
+
+def test_a_held_out_problem_is_judged_with_the_trust_that_the_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [group(Gemm.parse(shape)) for shape in SHAPES[:3]]
+    estimates = [FAMILY.estimate_us(FAMILY.columns(one.problem, one.configs), H200) for one in groups]
+    # Of the first problem the estimate has the order upside down, of the others it is right.
+    times = [1 / estimates[0], *estimates[1:]]
+    groups = [dataclasses.replace(one, time_us=us) for one, us in zip(groups, times, strict=True)]
+
+    def held_out(tasks: Sequence[Any], *_: object) -> list[Any]:
+        """Corrections that are right for the first problem, and misplace one candidate of each other."""
+        slower = [np.where(us == us[us > 1.04 * us.min()].min(), -5.0, 0.0) for us in times]
+        return [_Held(fold, task, slower[fold] if fold else task.error, 0.0) for fold, task in enumerate(tasks)]
+
+    monkeypatch.setattr("tuner.prediction.train._held_out", held_out)
+    facts = judge(groups, FAMILY, H200.name).facts
+    assert facts["trust"] == 1.0
+    assert facts["held_out_worst"] == pytest.approx(times[0].min() / times[0].max())
 
 
 def test_a_judgement_made_once_serves_every_forest_of_the_same_problems(model: LearnedModel) -> None:
