@@ -1,4 +1,4 @@
-"""Ranking by estimated time, the roofline bound, and the best guess without a measurement."""
+"""Ranking by estimated time, and the roofline bound."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy.typing as npt
 from space.columns import Columns, FloatColumn
 from space.config import Config
 from space.devices import DeviceProfile
-from space.enumerate import PIECE_ROWS, Space, enumerate_space
-from space.family import Family
+from space.enumerate import PIECE_ROWS, Space
 from space.knobs import Knob
 from space.problem import Problem
 
@@ -147,9 +146,3 @@ def roofline_us(problem: Problem, device: DeviceProfile) -> float:
     """The larger of the times of arithmetic at the sustained rate and of the least memory traffic."""
     compute = problem.flops / device.peak_tflops(problem.dtype) / 1e6
     return max(compute, problem.min_bytes / device.hbm_read_tbs / 1e6)
-
-
-def predict(family: Family, problem: Problem, device: DeviceProfile) -> tuple[Config, float] | None:
-    """The candidate with the best estimate, and that estimate in microseconds; None if nothing is legal."""
-    ranked = rank(enumerate_space(family, problem, device), device)
-    return (ranked.config(0), float(ranked.estimates_us[0])) if len(ranked) else None

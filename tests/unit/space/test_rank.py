@@ -8,7 +8,7 @@ import pytest
 from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.kinds.gemm import Gemm
-from space.rank import distinct, predict, rank
+from space.rank import distinct, rank
 from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
@@ -41,7 +41,6 @@ def test_it_is_the_order_of_estimates_and_ties_keep_the_order_of_rows(case: tupl
 def test_nothing_legal_has_no_ranking() -> None:
     family, problem = family_named("gemv"), Gemm.parse("4096x4096x4096")
     assert len(rank(enumerate_space(family, problem), H200, within=1.1)) == 0
-    assert predict(family, problem, H200) is None
 
 
 def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:
