@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from space.devices import find_profile
+from space.devices import find_profile, identity_named
 from space.errors import SpaceError
 from tuner.errors import ModelError
 from tuner.files import write_whole
@@ -106,7 +106,11 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     device with the same multiprocessors.
 
     Never raises: without a usable model the analytic model answers, and `why` has the reason.
+
+    Args:
+        device: by any of its names.
     """
+    device = identity_named(device)
     refused: list[str] = []
     for path in _files_for(device, [place for place in (folder, SHIPPED) if place]):
         model, reason = _usable(path, modified_ns := path.stat().st_mtime_ns, device)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from space.columns import Columns
 from space.config import Config, parse_knobs
-from space.devices import DeviceProfile, find_profile, profile_named, same_multiprocessors
+from space.devices import DeviceProfile, find_profile, identity_named, profile_named, same_multiprocessors
 from space.errors import ProfileError
 from space.family import Family
 from space.problem import Problem
@@ -157,16 +157,16 @@ class LearnedModel:
         return self.elsewhere or self.facts.device
 
     def on(self, device: str) -> LearnedModel | None:
-        """The model that predicts times of `device`; None where its multiprocessors are others."""
+        """The model that predicts times of `device`, by any of its names; None where its multiprocessors are others."""
+        device = identity_named(device)
         if device == self.device:
             return self
         here, trained = find_profile(device), find_profile(self.facts.device)
         if here is None or trained is None or not same_multiprocessors(here, trained):
             return None
-        errors: dict[str, Any] = {
-            name: getattr(self.facts, name) * ELSEWHERE_WIDENING for name in ("doubt", "low", "high")
-        }
-        errors["served"] = {policy: _wider(known, ELSEWHERE_WIDENING) for policy, known in self.facts.served.items()}
+        by = 1.0 if self.elsewhere else ELSEWHERE_WIDENING
+        errors: dict[str, Any] = {name: getattr(self.facts, name) * by for name in ("doubt", "low", "high")}
+        errors["served"] = {policy: _wider(known, by) for policy, known in self.facts.served.items()}
         return replace(self, facts=self.facts.model_copy(update=errors), elsewhere=device)
 
     def under(self, policy: Policy, predicted: Prediction, place: int) -> tuple[float, float, float]:

@@ -259,6 +259,25 @@ class TestAModelThatDoesNotFit:
         for other in ("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB", "NVIDIA Imaginary"):
             assert files.model_for(other).model is None
 
+    def test_a_card_has_its_model_by_all_of_its_names(
+        self, model: LearnedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "SHIPPED", tmp_path)
+        # Of the same multiprocessors, and first in the folder.
+        other = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": "NVIDIA H100 80GB HBM3"}))
+        for each in (model, other):
+            files.save(each, tmp_path / files.file_name(each.facts.device))
+        named, found = files.model_for("H200").model, files.model_for(H200.name).model
+        assert found
+        assert named
+        assert named.facts == found.facts == model.facts
+        there = found.on("H100 80GB HBM3")
+        assert there
+        assert there.facts.doubt == 2 * model.facts.doubt
+        assert there.on("NVIDIA H100 80GB HBM3") is there
+        assert (back := there.on("H200"))
+        assert back.facts.doubt == there.facts.doubt
+
     def test_one_of_an_older_analytic_model_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
         older = [us * 1.01 for us in model.facts.probe_us]
         assert "analytic estimate" in self.choice(model, tmp_path, probe_us=older).why
