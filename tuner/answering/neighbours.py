@@ -59,12 +59,13 @@ class Judge:
             return [float(time) for time in model.predict(problem, columns).time_us]
         return [float(time) for time in family.estimate_us(columns, self.profile)]
 
-    def interval_us(self, config: Config, time_us: float) -> tuple[float, float] | None:
-        """The 90 % interval of a config's time that was scaled from another shape; None where no errors are known."""
+    def interval_us(self, problem: Problem, config: Config, time_us: float) -> tuple[float, float] | None:
+        """The 90 % interval of a config's time that was scaled to `problem`; None where no errors are known."""
         if (model := self.learned(config.family)) is None:
             known = family_named(config.family).grounded
             return (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
-        return time_us * math.exp(model.facts.low), time_us * math.exp(model.facts.high)
+        wider = model.widening(problem)
+        return time_us * math.exp(model.facts.low * wider), time_us * math.exp(model.facts.high * wider)
 
     def learned(self, family: str) -> LearnedModel | None:
         """The learned model, if it covers the family."""
@@ -105,4 +106,5 @@ def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -
         # Only the model knows how far behind the runner-up was; it is never taken to be ahead.
         growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
         time_us = best.median_us * lag * growth
-        yield Neighbour(best, config, time_us, judge.interval_us(config, time_us), problem.distance(best.problem))
+        interval_us = judge.interval_us(problem, config, time_us)
+        yield Neighbour(best, config, time_us, interval_us, problem.distance(best.problem))

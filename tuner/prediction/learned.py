@@ -202,9 +202,13 @@ class LearnedModel:
             ahead = np.argsort(looks, kind="stable")[:closely]
             correction[ahead] = self.forest.predict(rows[ahead])
         time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
-        wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
+        wider = self.widening(problem)
         low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
         return Prediction(time, time * low, time * high, self.facts.doubt * wider, wider)
+
+    def widening(self, problem: Problem) -> float:
+        """How much wider intervals are for `problem` than within the training's domain."""
+        return 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
 
     def level(self, problem: Problem) -> float:
         """Expected log(time / analytic estimate) of a problem as a whole."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -129,6 +130,16 @@ def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
     assert found.source == "predicted"
     assert found.config is not None
     assert is_legal(FAMILY, odd, found.config)
+
+
+def test_a_neighbours_interval_is_wider_where_the_training_ends(model: LearnedModel) -> None:
+    for shape, wider in (("2048x4096x4096", 1.0), ("2048x49152x4096", 2.0)):
+        there = best_of(shape.replace("2048x", "1536x"), TILES[13], 10_000.0)
+        found = answer(Bests(there), Gemm.parse(shape), DEVICE, model=model)
+        assert (found.source, model.domain(Gemm.parse(shape)).inside) == ("nearest", wider == 1.0)
+        assert found.time_us is not None
+        assert found.interval_us is not None
+        assert math.log(found.interval_us[1] / found.time_us) == pytest.approx(wider * model.facts.high)
 
 
 def test_neighbours_under_the_asked_policy_come_before_others() -> None:
