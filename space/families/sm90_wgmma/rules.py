@@ -18,8 +18,8 @@ from space.layouts.boxes import whole_boxes
 from space.layouts.swizzle import CORE_ROWS, WIDEST, row_bytes_of, whole_patterns
 from space.rules import Rule
 
-#: Bytes of K that a stage may hold. Below 64 each barrier covers fewer than two instructions; more than 256 is better
-#: spent on another stage.
+#: Bytes of K that a stage may hold. Below 64 each barrier covers fewer than two instructions; memory may answer 512
+#: bytes of one row faster than 256, and longer stages leave too few of them.
 STAGE_K_BYTES: Final = (64, 128, 256, 512)
 #: Registers that the main loop and the epilogue need beside what a consumer thread holds. With fewer, ptxas spills.
 BESIDE_HELD_REGISTERS: Final = 48
