@@ -98,7 +98,7 @@ class TableViews:
                 keys, bests = known.keys[:], None
                 if len(snapshot) <= MOST_RENDERED:
                     found = snapshot.load(device, keys)
-                    bests = [found[key] for key in keys if key in found]
+                    bests = [held for key in keys if (held := found.get(key)) and held.legal]
                 view = TableView(snapshot, device, version, keys, bests, "")
                 digest = hashlib.sha256(b"{")
                 for part in view.parts():

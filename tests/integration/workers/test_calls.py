@@ -85,6 +85,8 @@ class Program:
     def function(self, name: str) -> str:
         return name
 
+    def unload(self) -> None: ...
+
 
 class Placed(shared.Shared):  # type: ignore[misc]
     """Scratch memory at known addresses."""

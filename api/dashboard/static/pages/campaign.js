@@ -100,7 +100,7 @@ function cells(table, campaign) {
     columns.reason[row] ? `\n${columns.reason[row]}` : ""}`;
   return {
     title: "Problems", cells: table.rows,
-    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served, cuBLASLt’s own algorithms included, is faster than its first choice, ◆ tied, ▼ slower, ✕ parked.",
+    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
     cell: (/** @type {number} */ row) => {
       const [token, sign] = LOOKS[columns.look[row]] ?? LOOKS.none;
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;

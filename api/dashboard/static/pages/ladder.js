@@ -28,7 +28,7 @@ export async function open(page) {
     <section class="card"><chart-lines .data=${made.chart}></chart-lines></section>
     <section class="card"><h2>${answer.cliffs.length ? `✕ ${many(answer.cliffs.length, "contradiction")}` : "✓ No measurement contradicts another"}</h2>
       ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
-      <p class="says">A larger M can’t be faster than a smaller one: its kernel could run the smaller product, too. Only measurements are compared.</p></section>
+      <p class="says">A larger M can’t be faster than a smaller one: its kernel could run the smaller product, too.</p></section>
     ${strip(answer, device)}`);
 }
 

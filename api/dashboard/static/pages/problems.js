@@ -84,7 +84,7 @@ function charts(page, table, device) {
   const ratios = rows.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
   return {
     rows, unmet: unmet(page, table, against), forest, headline: headline(table, rows, ratios, against),
-    sentence: `A row is a problem: the mark is the speed-up of what is served, cuBLASLt’s own algorithms included, over its ${against === "first" ? "first choice" : "best candidate"} with the 95 % interval, the circle the one over its ${
+    sentence: `A row is a problem: the mark is the speed-up of what is served over cuBLASLt’s ${against === "first" ? "first choice" : "best candidate"} with the 95 % interval, the circle the one over its ${
       against === "first" ? "best candidate" : "first choice"}. ▲ surely faster, ▼ surely slower, ◆ a tie; marks at the edge lie beyond it. † The kernel has changed since. Arrow keys walk the rows.`,
   };
 }
