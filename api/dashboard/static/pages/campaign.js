@@ -58,7 +58,7 @@ function view(page, got) {
     <p><span class="badge ${campaign.status === "running" ? "gain" : "tied"}">${campaign.status}</span> created ${ago(campaign.created_at)}${campaign.stopped_because ? `; it stopped because ${campaign.stopped_because}` : ""}</p>
     <dl class="facts"><div><dt>of ${count(Number(all))} problems done</dt><dd>${count(problems.done)}</dd></div>
       <div><dt>candidates of at most ${count(progress.most_candidates)}</dt><dd>${count(progress.tried)}</dd></div>
-      ${mean ? html`<div><dt>geometric mean of what is served, of ${ratios.length}</dt><dd>${times(mean)}</dd></div>` : nothing}
+      ${mean ? html`<div><dt>geometric mean as served, of ${ratios.length}</dt><dd>${times(mean)}</dd></div>` : nothing}
       <div><dt>${budget ? `of ${duration(budget)} of GPU time` : "of GPU time, without a limit"}</dt><dd>${duration(progress.gpu_seconds)}</dd></div>
       ${campaign.status === "running" ? left(progress, table) : nothing}
       ${problems.parked ? html`<div><dt>parked</dt><dd class="loss">✕ ${problems.parked}</dd></div>` : nothing}</dl>

@@ -26,9 +26,9 @@ export async function open(page) {
   page.show(() => html`<h1>Does one weight behave at every M?</h1>
     <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
     <section class="card"><chart-lines .data=${made.chart}></chart-lines></section>
-    <section class="card"><h2>${answer.cliffs.length ? `✕ ${many(answer.cliffs.length, "contradiction")}` : "✓ No measurement contradicts another"}</h2>
+    <section class="card"><h2>${answer.cliffs.length ? `✕ ${many(answer.cliffs.length, "contradiction")}` : "✓ No contradictions"}</h2>
       ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
-      <p class="says">A larger M can’t be faster than a smaller one: its kernel could run the smaller product, too.</p></section>
+      <p class="says">A larger M can’t be faster: its kernel could run the smaller product, too.</p></section>
     ${strip(answer, device)}`);
 }
 
