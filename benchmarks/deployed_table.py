@@ -58,7 +58,7 @@ def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
     large = [one for one in plain if one.group in ("square", "prefill", "train_dgrad", "train_wgrad", "train_fwd")
              and min(map(int, one.problem.split("x"))) >= 2048]  # fmt: skip
     made = {
-        "16-bit but odd": plain, "16-bit square >= 2048, prefill, training": large,
+        "16-bit but odd": plain, "16-bit square, prefill, training, M, N, K >= 2048": large,
         "decode and moe": [one for one in rows if one.group in ("decode", "moe")],
         "fp8 of 40 µs and more": [one for one in rows if one.dtype.startswith("fp8")
                                   and one.us["torch"]["alone"] >= 40],

@@ -76,7 +76,7 @@ def test_a_line_counts_the_problems_that_it_names() -> None:
     ]  # fmt: skip
     counted = {line: [row.name for row in found] for line, found in groups(rows).items()}
     assert counted["16-bit but odd"] == ["square", "small", "prefill", "narrow", "train"]
-    assert counted["16-bit square >= 2048, prefill, training"] == ["square", "prefill", "train"]
+    assert counted["16-bit square, prefill, training, M, N, K >= 2048"] == ["square", "prefill", "train"]
     assert counted["decode and moe"] == ["long", "moe"]
     assert counted["fp8 of 40 µs and more"] == ["fp8", "long"]
     assert counted["all but odd"] == [row.name for row in rows if row.name != "odd"]
