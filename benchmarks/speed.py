@@ -18,11 +18,12 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.deployed_table import mean
 from benchmarks.facts import recordings
 from benchmarks.published import ROOT, add_out, as_table, facts_of, joined_facts, publish, shared_facts, tracked
 from space.errors import SpaceError
@@ -222,7 +223,7 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
         best = [row.best for row in chosen if row.best]
         if first:
             yield (
-                f"| {kind} | {len(chosen)} | {_mean(first):.3f} | {_mean(best):.3f} | {min(first):.3f} | "
+                f"| {kind} | {len(chosen)} | {mean(first):.3f} | {mean(best):.3f} | {min(first):.3f} | "
                 f"{min(best):.3f} |"
             )
 
@@ -244,11 +245,6 @@ def _against(library: Sequence[Measurement], ours: Measurement) -> Ratio | None:
 
 def _interval(interval: Ratio | None) -> str:
     return f"{interval.value:.3f} ({interval.low:.3f}–{interval.high:.3f})" if interval else "–"
-
-
-def _mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 if __name__ == "__main__":
