@@ -8,6 +8,7 @@ each with `--part I/N` and `--json`, which goes on where it stopped; then commit
 
 Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
+An arm whose config torch refuses to run (another cuBLASLt, say) has no line, and `served` says that torch computes.
 torch's products are `matmul` (f32 as tf32), `_scaled_mm` with unit scales and fast accumulation, and `_int_mm`. Errors
 are the largest of 256 random rows against float64, over the mean |C|, as a multiple of torch's. Needs PyTorch.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +33,7 @@ from benchmarks.deployed_table import Part, Row, merged, table
 from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, Arm, Energy, times
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, command_of, facts_of, facts_table, publish
-from gemmtune.torch import configure, gemm
+from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
@@ -153,6 +155,13 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
         if config not in list(configs.values())[: list(configs).index(arm)]:
             planted = Planted(config, best.winner.provenance.cublaslt)
             arms[arm] = Arm(ours, partial(configure, db if arm == "served" else planted, trusted=["measured"]))
+    absent = {configs[arm]: why for arm in arms if arm in configs and (why := why_torch(arms[arm], sets[0]))}
+    for arm in ("own", "library"):
+        # Its times would be torch's.
+        if configs.get(arm) in absent:
+            del configs[arm]
+            arms.pop(arm, None)
+    served = f"torch: {absent[best.config]}" if best.config in absent else f"{best.config.family}, {best.policy.value}"
     settles = profile is not None and may_reach_power_limit(problem, profile)
     timed = times(arms, sets, expected_us, energy, settles=settles)
     for arm, config in configs.items():
@@ -162,17 +171,28 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     arms["served"].product(sets[0])
     arms["torch"].product(sets[0])
     return Row(
-        name, group, problem.shape, problem.dtype, problem.flops, f"{best.config.family}, {best.policy.value}",
+        name, group, problem.shape, problem.dtype, problem.flops, served,
         {arm: one.us for arm, one in timed.items()}, {arm: one.joules for arm, one in timed.items()}, _error(sets[0]),
     )  # fmt: skip
+
+
+def why_torch(arm: Arm, one: Any) -> str:  # noqa: ANN401
+    """Why torch computes the arm's product; empty where the arm's config does."""
+    arm.prepare()
+    arm.product(one)
+    prepared = kernels.everything()[-1]
+    return "" if isinstance(prepared, kernels.Kernel) else prepared.why
 
 
 def _error(one: Any) -> float:  # noqa: ANN401
     a, b, c, d = one
     picked = torch.randperm(a.shape[0], device="cuda")[:ROWS]
     right = a[picked].double() @ b.double()
-    errors = [(each[picked].double() - right).abs().max().item() for each in (c, d)]
-    return errors[0] / errors[1] if errors[1] else float(errors[0] > 0)
+    served, torchs = (float((each[picked].double() - right).abs().max()) for each in (c, d))
+    if torchs:
+        return served / torchs
+    # Nothing is a multiple of no error, which integers have.
+    return 0.0 if served == 0 else math.inf
 
 
 def measured(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.deployed_timing import REGIMES, mean
-from benchmarks.published import FREE, Unpublishable, as_table, joined_facts, shared_facts
+from benchmarks.published import as_table, begun, joined_facts, shared_facts
 
+#: As `benchmarks.deployed_timing` times them.
+REGIMES: Final = ("turns", "alone", "burst", "chain")
 #: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
 ARMS: Final = ("served", "own", "library")
 
@@ -55,7 +58,7 @@ def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
     large = [one for one in plain if one.group in ("square", "prefill", "train_dgrad", "train_wgrad", "train_fwd")
              and min(map(int, one.problem.split("x"))) >= 2048]  # fmt: skip
     made = {
-        "16-bit but odd": plain, "16-bit square >= 2048, prefill, training": large,
+        "16-bit but odd": plain, "16-bit square, prefill, training, M, N, K >= 2048": large,
         "decode and moe": [one for one in rows if one.group in ("decode", "moe")],
         "fp8 of 40 µs and more": [one for one in rows if one.dtype.startswith("fp8")
                                   and one.us["torch"]["alone"] >= 40],
@@ -153,14 +156,7 @@ class Part:
             # Of another program; it measured nothing.
             self.commands.clear()
             self.refused.clear()
-        earlier = list(self.commands.values())
-        if self.rows and shared_facts([*earlier, facts]) is None:
-            odd = [name for name in facts if name not in FREE and any(one.get(name) != facts[name] for one in earlier)]
-            raise Unpublishable(
-                f"the part holds rows of another {' and '.join(odd)}: a table has one; give --json another file"
-            )
-        known = self.commands.get(command)
-        self.commands[command] = (shared_facts([known, facts]) if known else None) or facts
+        self.commands.update(begun(self.commands, command, facts))
 
 
 def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None) -> int:
@@ -187,3 +183,8 @@ def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None) -> in
     if out and (facts := joined_facts("deployed", runs, files)):
         out.write_text("\n\n".join([as_table(facts), whole.text(listed), table(whole.rows)]) + "\n")
     return 0
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """Geometric mean; NaN of nothing."""
+    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan

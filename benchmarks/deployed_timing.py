@@ -17,8 +17,8 @@ import torch
 
 from workers.cuda.clocks import Meter
 
-REGIMES: Final = ("turns", "alone", "burst", "chain")
-#: Operands are rotated through this many bytes, three times an H200's L2.
+#: Operands are rotated through this many bytes, three times an H200's L2. Elements count as 16 bits: 8-bit
+#: ones fill half as much, which still exceeds it.
 COLD_BYTES: Final = 180 << 20
 MOST_SETS: Final = 48
 #: One graph lasts about this long.
@@ -220,7 +220,3 @@ def _alternating(graphs: Mapping[str, Graph], number: int) -> list[tuple[str, Gr
     listed = list(graphs.items())
     return listed if number % 2 == 0 else listed[::-1]
 
-
-def mean(ratios: Sequence[float]) -> float:
-    """Geometric mean; NaN of nothing."""
-    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan

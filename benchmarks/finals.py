@@ -1,6 +1,6 @@
 """What kept finals say about how finals are held.
 
-python -m benchmarks.finals benchmarks/stores/h100 --out benchmarks/results/finals_h100.md
+python -m benchmarks.finals benchmarks/stores/h100 --deployed benchmarks/results/parts/deployed_h100_*.json --out FILE
 
 Reads the backups of stores in a folder. Of each problem's best that is served it takes the finals:
 
@@ -8,6 +8,9 @@ Reads the backups of stores in a folder. Of each problem's best that is served i
 * What would have won with fewer of our leaders, the first by bursts and the best of other structures.
 * How far the blocks of one rival scatter, and whether the place in the first pass matters.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
+* With parts of `benchmarks.deployed` that were measured from these stores: how far the ratio of the fastest of ours to
+  the library's fastest is from what a torch program measured afterwards, and whether its interval says so. Both were
+  the fastest in the finals alone: what that flatters ours by is the mean.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import argparse
 import math
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import add_out, publish
+from benchmarks.deployed_table import Part, Row, mean
+from benchmarks.named import named_problems
+from benchmarks.published import ROOT, add_out, publish
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
@@ -29,11 +34,15 @@ from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
 from tuner.evidence.backup import restore_backup
+from tuner.evidence.picks import paired, versus
+from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
+#: The list that `benchmarks.deployed` measured, whose names its parts have.
+LISTED: Final = ROOT / "benchmarks" / "problems" / "dev.json"
 CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
 #: Leaders: the fastest by bursts, and after how many no other structure is added.
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
@@ -46,6 +55,11 @@ class Finals:
     problem: Problem
     group: str
     by_policy: dict[Policy, dict[str, Measurement]]
+
+    @property
+    def decides(self) -> Policy:
+        """The policy under which the winner is picked."""
+        return Policy.SUSTAINED if self.group == CLASSES[0] else Policy.CHAIN
 
     @property
     def sustained(self) -> list[Measurement]:
@@ -68,10 +82,16 @@ class Finals:
 
     def loss(self, fastest: int, most: int) -> float:
         """How much longer the winner among fewer leaders of ours takes than the winner among all of them."""
-        decides = self.by_policy[Policy.SUSTAINED if self.group == CLASSES[0] else Policy.CHAIN]
+        decides = self.by_policy[self.decides]
         chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
         few, all_of_them = (min(decides[one.config.key].median_us for one in some) for some in (chosen, self.own))
         return few / all_of_them - 1
+
+    def fastest(self) -> list[Measurement]:
+        """The fastest of ours and of the library's under the policy that decides, where there are both."""
+        rivals = list(self.by_policy[self.decides].values())
+        arms = ([one for one in rivals if family_named(one.config.family).own is own] for own in (True, False))
+        return [min(arm, key=lambda one: one.median_us) for arm in arms if arm]
 
     def places(self) -> Iterator[tuple[int, float]]:
         """Of each rival with two blocks or more: its place in the first pass, and its first block over its second."""
@@ -141,8 +161,8 @@ def blocks(found: Sequence[Finals]) -> Iterator[str]:
             yield f"| {group} | {len(variances)} | {math.sqrt(statistics.fmean(variances)):.2%} |"
     by_place: dict[int, list[float]] = {}
     for one in (one for one in found if one.group == CLASSES[0]):
-        for place, ratio in one.places():
-            by_place.setdefault(place, []).append(ratio)
+        for place, over_second in one.places():
+            by_place.setdefault(place, []).append(over_second)
     medians = ", ".join(f"{statistics.median(ratios) - 1:+.2%}" for _, ratios in sorted(by_place.items()))
     yield f"\nFirst block against second, by place in the first pass, where power decides (medians): {medians}."
 
@@ -171,17 +191,51 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
     )
 
 
+def against_torch(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]:
+    """Ratios of the finals against those of torch programs, by class."""
+    by_key = {problem.key: name for name, _, problem in named_problems(LISTED)}
+    by_name = {row.name: row for row in rows}
+    yield "| ours to the library's, finals against torch | finals | in the interval | in the bootstrap's alone " + (
+        "| apart, median | at most | finals flatter, mean |"
+    )
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for group in CLASSES:
+        held, alone, apart = 0, 0, list[float]()
+        for one in (one for one in found if one.group == group):
+            row, both = by_name.get(by_key.get(one.problem.key, "")), one.fastest()
+            if row is None or len(both) < 2 or not {"own", "library"} <= row.us.keys():
+                continue
+            ours, theirs = both
+            regime = "alone" if one.decides is Policy.SUSTAINED else "chain"
+            in_torch = row.us["library"][regime] / row.us["own"][regime]
+            said, bootstrap = versus(theirs, ours), ratio(*paired(theirs, ours))
+            held += said.low <= in_torch <= said.high
+            alone += bootstrap.low <= in_torch <= bootstrap.high
+            apart.append(said.value / in_torch)
+        if apart:
+            off = [abs(each - 1) for each in apart]
+            yield (
+                f"| {group} | {len(apart)} | {held} | {alone} | {statistics.median(off):.1%} | {max(off):.1%} "
+                f"| {mean(apart) - 1:+.2%} |"
+            )
+
+
 def main() -> None:
     """Prints the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path, help="with files of `gemmtune backup`")
+    options.add_argument("--deployed", type=Path, nargs="+", default=[], metavar="JSON", help="parts of deployed")
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = [one for path in sorted(given.folder.iterdir()) for one in finals_of(path, Path(folder))]
     paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, energy)]
+    if given.deployed:
+        rows = [row for path in given.deployed for row in Part.read(path).rows]
+        paragraphs.append("\n".join(against_torch(found, rows)))
     print(*paragraphs, sep="\n\n")
-    publish("finals", given.out, *paragraphs, read=[given.folder])
+    read = [given.folder, *([LISTED, *given.deployed] if given.deployed else [])]
+    publish("finals", given.out, *paragraphs, read=read)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Measures everything that needs a GPU, except the speed table and the recordings, within a time limit.
+"""Measures much of what needs a GPU within a time limit, as one command.
 
 python -m benchmarks.gpu_results --minutes 20
 
 Steps run in parallel, one per GPU; steps that need every GPU come last. A step that does not fit into the remaining
 time is reported and skipped; a step that exceeds it is killed. Each writes its table under --out and its output to
-the logs. Speed and recordings have their own commands, `benchmarks.speed` and `gemmtune record`.
+the logs. What needs longer, torch or a store has its own command, such as `benchmarks.speed`, `benchmarks.deployed`,
+`benchmarks.model`, `benchmarks.mma_ceiling` and `gemmtune record`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.published import add_out, publish
 from space.problem import Problem
-from tuner.evidence.picks import LIBRARY, pick, standings
+from tuner.evidence.picks import LIBRARY, pick, standings, verdicts
 from workers.measurement import Measurement, Outcome
 from workers.recording import read_recording
 
@@ -53,11 +53,15 @@ def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halv
 
 
 def finals_of(folder: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
-    """Each recorded problem that has several finals of our own families, with them and with the device."""
+    """Each recorded problem that has several finals of our own families under the first policy that decides, with them
+    and with the device.
+    """
     for path in sorted(folder.glob("*.parquet")):
         recording = read_recording(path)
         finals = [one for one, _ in recording.measurements if one.stage == "final" and one.outcome is Outcome.CORRECT]
-        own = [one for one in finals if one.config.family != LIBRARY]
+        of_policy = {policy: [one for one in finals if one.policy is policy and one.config.family != LIBRARY]
+                     for policy in verdicts(recording.problem, recording.facts.name)}  # fmt: skip
+        own = next(filter(None, of_policy.values()), [])
         if len(own) > 1:
             yield recording.problem, own, recording.facts.name
 

@@ -15,7 +15,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -92,6 +92,22 @@ def shared_facts(parts: Sequence[dict[str, str]]) -> dict[str, str] | None:
         return None
     several = sorted({"command", "commit"} & parts[0].keys())
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
+
+
+def begun(runs: Mapping[str, dict[str, str]], command: str, facts: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The facts of a run that adds to what the runs of a part have measured, by its command.
+
+    Raises:
+        Unpublishable: it could not stand in one table with the runs before.
+    """
+    earlier = list(runs.values())
+    if earlier and shared_facts([*earlier, facts]) is None:
+        odd = [name for name in facts if name not in FREE and any(one.get(name) != facts[name] for one in earlier)]
+        raise Unpublishable(
+            f"the part holds rows of another {' and '.join(odd)}: a table has one; give --json another file"
+        )
+    known = runs.get(command)
+    return {command: (shared_facts([known, facts]) if known else None) or facts}
 
 
 def joined_facts(benchmark: str, runs: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[str, str] | None:

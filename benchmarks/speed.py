@@ -1,11 +1,11 @@
-"""Our best kernel beside cuBLASLt's first choice and the best of its candidates, in turn in one run.
+"""Our best kernel beside cuBLASLt's first choice and the best of its candidates, in one run.
 
 python -m benchmarks.speed --candidates 320 --seconds 10 --turns 20 --out benchmarks/results/speed_h200.md
 
 The list of problems is benchmarks/problems/dev.json, or another JSON list of {name, m, n, k, dtype, layout, class},
-where batch and epilogue may be added. Each problem is tuned (or resumed from the store of --db), then its finalists and
-the library take turns. Only our own families count as ours. Each line is printed
-as soon as it is measured.
+where batch and epilogue may be added. Each problem is tuned (or resumed from the store of --db); its ratios are of the
+finals under the policy that decides what is served, which its line names. Only our own families count as ours. Each
+line is printed as soon as it is measured.
 
 With several GPUs, run one process per GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
 --out, then --merge the two tables.
@@ -18,11 +18,12 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.deployed_table import mean
 from benchmarks.facts import recordings
 from benchmarks.published import ROOT, add_out, as_table, facts_of, joined_facts, publish, shared_facts, tracked
 from space.errors import SpaceError
@@ -44,8 +45,8 @@ from workers.ports import Worker
 
 HEADER = (
     "| problem | class | µs | TFLOP/s | of roofline | against first (95 %) | against best (95 %) | MHz | "
-    "worst error / bound | tried | s | config |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "worst error / bound | tried | s | policy | config |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 #: The development suite: GEMMs of models, of papers, and of awkward extents.
@@ -75,7 +76,7 @@ class Row:
             f"{self.ours.median_us:.2f}", f"{self.problem.tflops(self.ours.median_us):.1f}", f"{self.roofline:.0%}",
             _interval(self.first), _interval(self.best), str(clocks.sm_mhz) if clocks else "–",
             f"{check.worst_ratio:.2f}" if check else "–", str(self.tried), f"{self.seconds:.1f}",
-            f"`{self.ours.config.knobs_text}`",
+            self.ours.policy.value, f"`{self.ours.config.knobs_text}`",
         ]  # fmt: skip
         return "| " + " | ".join(cells) + " |"
 
@@ -160,8 +161,7 @@ def provenance(report: Report, arch: str) -> str:
     sources = sources_digest(families_for(arch))
     return (
         f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel sources "
-        f"{sources[:12]}, policy {report.best.winner.measurement.policy.value}. "
-        f"Ratios: cuBLASLt's time / ours; above 1 ours is faster."
+        f"{sources[:12]}. Ratios: cuBLASLt's time / ours; above 1 ours is faster."
     )
 
 
@@ -223,7 +223,7 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
         best = [row.best for row in chosen if row.best]
         if first:
             yield (
-                f"| {kind} | {len(chosen)} | {_mean(first):.3f} | {_mean(best):.3f} | {min(first):.3f} | "
+                f"| {kind} | {len(chosen)} | {mean(first):.3f} | {mean(best):.3f} | {min(first):.3f} | "
                 f"{min(best):.3f} |"
             )
 
@@ -245,11 +245,6 @@ def _against(library: Sequence[Measurement], ours: Measurement) -> Ratio | None:
 
 def _interval(interval: Ratio | None) -> str:
     return f"{interval.value:.3f} ({interval.low:.3f}–{interval.high:.3f})" if interval else "–"
-
-
-def _mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 if __name__ == "__main__":

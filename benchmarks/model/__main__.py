@@ -66,11 +66,12 @@ def main() -> int:
     given = options()
     if given.merge:
         return parts.merged(given.merge, given.out)
-    # A store that is resumed is an input; one that this command makes is not.
-    read = [given.db] if given.db and given.db.exists() else []
     part = parts.Part.read(given.json) if given.json and given.json.exists() else parts.Part()
+    # A store that is resumed is an input; one that this command made is not.
+    made = command_of("model") in part.commands
+    read = [given.db] if given.db and given.db.exists() and not made else []
     if given.json:
-        part.commands[command_of("model")] = facts_of(facts_table("model", read))
+        part.begin(command_of("model"), facts_of(facts_table("model", read)))
     machine: Machine = Cpu() if given.device == "cpu" else Cuda()
     torch.manual_seed(1)
     for name in [each for each in given.blocks.split(",") if each not in part.blocks]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.published import as_table, joined_facts, shared_facts
+from benchmarks.published import as_table, begun, joined_facts, shared_facts
 
 
 @dataclass
@@ -26,6 +26,16 @@ class Part:
     def read(cls, path: Path) -> Part:
         """The part that an earlier run kept."""
         return cls(**json.loads(path.read_text()))
+
+    def begin(self, command: str, facts: dict[str, str]) -> None:
+        """Notes a run that adds blocks.
+
+        Raises:
+            Unpublishable: they could not stand in one table with the blocks of the runs before.
+        """
+        if not self.blocks:
+            self.commands.clear()
+        self.commands.update(begun(self.commands, command, facts))
 
     def text(self) -> str:
         """As it is kept."""
@@ -48,6 +58,10 @@ def merged(files: Sequence[Path], out: Path | None) -> int:
     parts = [Part.read(path) for path in files]
     text = "\n\n".join(part.paragraphs() for part in parts)
     print(text)
+    named = [name for part in parts for name in part.blocks]
+    if len(set(named)) < len(named):
+        print("a block is in more than one part: merge parts that share none; nothing is written")
+        return 1
     runs = [facts for part in parts for facts in part.commands.values()]
     if shared_facts(runs) is None:
         print("the parts were not measured by one program on one model of device: nothing is written")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from benchmarks import deployed_table
 from benchmarks.facts import SHOWN, digest_of
+from benchmarks.model import parts
+from benchmarks.named import named_problems
 from benchmarks.published import FIELDS, RESULTS, ROOT, facts_of, program_of
 
 TABLES = sorted(RESULTS.glob("*.md"))
@@ -78,6 +82,22 @@ def test_digests_are_those_of_the_commit(table: Path, tmp_path: Path) -> None:
         # A list that was added after its table is checked in its current form.
         held = tmp_path / path if archive.returncode == 0 else ROOT / path
         assert digest_of(held).startswith(digest), f"{path} of {commit[:SHOWN]} has another digest"
+
+
+@pytest.mark.parametrize("name", ["deployed_h100", "model_h100"])
+def test_a_joined_table_is_printed_again_byte_for_byte(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed, again = RESULTS / f"{name}.md", tmp_path / "again.md"
+    words = shlex.split(facts_of(printed.read_text())["command"].strip("`"))
+    monkeypatch.setattr(sys, "argv", words[2:])
+    files = [ROOT / word for word in words[words.index("--merge") + 1 : words.index("--out")]]
+    if name.startswith("model"):
+        assert parts.merged(files, again) == 0
+    else:
+        listed = [problem for problem, _, _ in named_problems(ROOT / words[3])]
+        assert deployed_table.merged(files, listed, again) == 0
+    assert again.read_bytes() == printed.read_bytes()
 
 
 def test_every_linked_result_exists() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from benchmarks.finals import CLASSES, Finals, blocks, energy, leaders, orders
+from benchmarks.deployed_table import Row
+from benchmarks.finals import CLASSES, Finals, against_torch, blocks, energy, finals_of, leaders, orders
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.support import PROVENANCE, measured, study_key
+from tuner.evidence.picks import bests_of
+from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -55,9 +62,66 @@ def test_blocks_are_compared_by_place_and_a_single_one_is_not(finals: Finals) ->
     places = {place: number for place, number in enumerate(order_of(0, 5))}
     assert {place for place, _ in finals.places()} == {place for place, number in places.items() if number != 3}
     assert "| power decides | 4 | 0.33% |" in [*blocks([finals])]
+    (medians,) = [line for line in blocks([finals]) if "by place" in line]
+    # The fourth in `TIMES` has one block; the third's first is faster.
+    assert sorted(medians.rpartition(": ")[2].rstrip(".").split(", ")) == ["+0.00%"] * 3 + ["-0.92%"]
 
 
 def test_energy_is_that_of_the_fastest(finals: Finals) -> None:
     (said,) = energy([finals])
     assert "5 rivals: 700 W (median)" in said
     assert f"takes {106 * 700 / PROBLEM.flops * 1e6:.3f} pJ a flop (median of 1)" in said
+
+
+def test_energy_is_that_of_long_products_whose_counter_said_something(finals: Finals) -> None:
+    hungry = replace(next(iter(finals.by_policy[Policy.SUSTAINED].values())), product_joules=None)
+    finals.by_policy[Policy.SUSTAINED][hungry.config.key] = hungry
+    # The frugal one is not the fastest.
+    frugal = finals.own[1]
+    finals.by_policy[Policy.SUSTAINED][frugal.config.key] = replace(frugal, product_joules=1e-9)
+    short = Finals(finals.problem, CLASSES[1], finals.by_policy)
+    (said,) = energy([finals, short])
+    assert "4 rivals: 698 W (median), nine of ten between 0 and 700." in said
+    assert f"takes {106 * 700 / PROBLEM.flops * 1e6:.3f} pJ a flop (median of 1)" in said
+    assert [*energy([short])] == []
+    assert [line.rpartition("| ")[0] for line in orders([finals])][-1].endswith("| 1.00 ")
+
+
+def in_torch(own: float, library: float) -> Row:
+    us = {"torch": {}, "own": {"alone": own, "chain": 1.0}, "library": {"alone": library, "chain": 1.0}}
+    return Row("sq4096_bf16", "square", "4096x4096x4096", "bf16", 1.0, "", us, {}, 1.0)
+
+
+@pytest.mark.parametrize(("own", "line"), [
+    # 104 µs for 106, in blocks that scatter by 0.3 %: the interval is 0.7 % wide on each side.
+    (106.0, "| power decides | 1 | 1 | 1 | 0.0% | 0.0% | +0.00% |"),
+    (106.5, "| power decides | 1 | 1 | 0 | 0.5% | 0.5% | +0.47% |"),
+    (105.0, "| power decides | 1 | 0 | 0 | 0.9% | 0.9% | -0.94% |"),
+])  # fmt: skip
+def test_finals_are_held_against_torch(finals: Finals, own: float, line: str) -> None:
+    assert [*against_torch([finals], [in_torch(own, 104.0)])][2:] == [line]
+
+
+def test_where_chain_decides_its_times_are_held_against_torch(finals: Finals) -> None:
+    short = Finals(finals.problem, CLASSES[2], finals.by_policy)
+    # 104 µs for 100, in torch as fast.
+    assert [*against_torch([short], [in_torch(1.0, 2.0)])][2:] == [
+        "| memory sets the pace | 1 | 0 | 0 | 4.0% | 4.0% | +4.00% |"
+    ]
+    assert len([*against_torch([short], [])]) == 2
+
+
+def test_finals_are_those_of_the_served_best_and_correct(tmp_path: Path) -> None:
+    problem, url = Gemm.parse("16x4096x4096"), f"sqlite:///{tmp_path}/store.db"
+    own, other = (family_named("sm90_wgmma").config({"tile_n": width}) for width in (64, 256))
+    with Store.open(url, create=True) as store:
+        study = store.begin_study(study_key(problem))
+        taken = [measured(own, 9.0, problem, "final", policy=policy) for policy in (Policy.CHAIN, Policy.BURST)]
+        wrong = measured(other, 1.0, problem, "final", Outcome.WRONG_RESULT, policy=Policy.CHAIN)
+        store.set_bests(bests_of(problem, store.record_many(study.id, [*taken, wrong], PROVENANCE), 2, {}))
+        store.backup(tmp_path / "backup.jsonl.gz")
+    (found,) = finals_of(tmp_path / "backup.jsonl.gz", tmp_path)
+    assert (found.problem, found.group, found.decides) == (problem, CLASSES[2], Policy.CHAIN)
+    assert {policy: [*keys] for policy, keys in found.by_policy.items()} == {
+        Policy.CHAIN: [own.key], Policy.BURST: [own.key]
+    }  # fmt: skip

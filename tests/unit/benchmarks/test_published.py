@@ -161,6 +161,34 @@ def test_parts_of_commits_with_one_program_share_a_table(git: Git, tmp_path: Pat
     assert shared_facts([old[0], taken[1]]) is None
 
 
+def test_every_part_of_the_program_is_in_its_digest(git: Git, tmp_path: Path) -> None:
+    seen = {facts_at_head()["program"]}
+    for path in ("benchmarks/a.py", "gemmtune/a.py", "space/a.py", "tuner/a.py", "workers/a.py", "pyproject.toml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+        git("add", ".")
+        git("commit", "--quiet", "--message", path)
+        program = facts_at_head()["program"]
+        assert program not in seen
+        seen.add(program)
+
+
+def test_a_folder_has_one_digest_whatever_an_interpreter_leaves_in_it(tmp_path: Path) -> None:
+    for name in ("b", "a", "c/d"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    lines = "".join(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in ("a", "b", "c/d"))
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("compiled")
+    assert facts.digest_of(tmp_path) == hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_a_replay_reads_its_recordings_and_a_gpu_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "settings", lambda: Settings(recorded_dir=tmp_path))
+    assert facts.recordings("recorded:h200") == facts.recordings("recorded:h200:0") == [tmp_path / "h200"]
+    assert facts.recordings("cuda:0") == []
+
+
 def test_a_list_may_be_given_by_a_relative_path(git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[]")

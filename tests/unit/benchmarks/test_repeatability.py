@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from benchmarks import tuned_twice
 from benchmarks.repeatability import table
 from benchmarks.tuned_twice import Pair, summary
+from space.config import Config
 from space.kinds.gemm import Gemm
-from tests.support import FAMILY
+from tests.support import DEVICE, FAMILY, measured
 from tuner.evidence.records import Ratio
+from workers.measurement import Measurement, Policy
 
 PROBLEM = Gemm.parse("4096x4096x4096")
 
@@ -27,9 +36,32 @@ def test_winners_that_differ_agree_only_if_they_are_as_fast() -> None:
         Pair(PROBLEM, one, one, None),
         Pair(PROBLEM, one, other, Ratio(1.01, 1.009, 1.011, True)),
         Pair(PROBLEM, one, other, Ratio(1.05, 0.99, 1.11, True)),
-        Pair(PROBLEM, one, other, Ratio(1.05, 1.04, 1.06, True)),
+        Pair(PROBLEM, one, other, Ratio(1.021, 1.02, 1.022, True)),
     ]
     assert [pair.tied for pair in pairs] == [True, True, True, False]
     assert "| yes | – | yes |" in pairs[0].line
-    assert "| no | 1.0500 (1.0400 to 1.0600) | NO |" in pairs[3].line
+    assert "| no | 1.0210 (1.0200 to 1.0220) | NO |" in pairs[3].line
     assert summary(pairs).startswith("1 of 4 pairs of tunes named the same winner, 3 the same one or one within")
+
+
+@pytest.mark.parametrize(("problem", "decides"), [(PROBLEM, Policy.SUSTAINED), (Gemm(16, 4096, 4096), Policy.CHAIN)])
+def test_winners_are_compared_in_one_run_under_the_policy_that_decides(
+    problem: Gemm, decides: Policy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = FAMILY.config({"tile_n": 128}), FAMILY.config({"tile_n": 256})
+
+    class Worker:
+        """Under other policies the second is the faster one."""
+
+        class facts:  # noqa: N801
+            name = DEVICE
+
+        def begin(self, problem: Gemm) -> Worker:
+            return self
+
+        def finals(self, configs: Sequence[Config], turns: int) -> list[Measurement]:
+            return [measured(config, us if policy is decides else 1 / us, problem, "final", policy=policy)
+                    for config, us in zip(configs, (10.0, 12.0), strict=True) for policy in Policy]  # fmt: skip
+
+    monkeypatch.setattr(tuned_twice, "CudaWorker", lambda *_: nullcontext(Worker()))
+    assert tuned_twice.compared(problem, first, second, 0, tmp_path).value == pytest.approx(1.2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sustained_order import HEADER, shared, summary
+from benchmarks.sustained_order import HEADER, rank_correlation, shared, summary
 
 
 def line(problem: str, correlation: float) -> str:
@@ -44,6 +44,10 @@ def test_lines_come_in_the_order_of_the_problems(child: Path, count: int) -> Non
 def test_a_process_that_fails_ends_the_table(child: Path) -> None:
     with pytest.raises(SystemExit, match="a process failed"):
         shared(["a", "broken"], [0, 1])
+
+
+def test_ranks_are_correlated_not_times() -> None:
+    assert rank_correlation([2.0, 1.0, 3.0, 400.0], [40.0, 10.0, 20.0, 30.0]) == pytest.approx(0.4)
 
 
 def test_the_summary_is_the_median() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from tuner.evidence.picks import Field, pick, standings, versus
+from tests.support import PROVENANCE
+from tuner.errors import NothingCorrect
+from tuner.evidence.picks import Field, bests_of, pick, standings, verdicts, versus
+from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -89,6 +94,12 @@ def test_under_sustained_the_shortest_time_wins_however_near_the_next_one_is(ahe
     assert pick([near, fast], PROBLEM, DEVICE) is fast
 
 
+def test_the_interval_of_a_median_leaves_out_what_chance_allows() -> None:
+    times = [100.0 + place for place in range(20)]
+    # The median lies outside in three of a hundred series.
+    assert median_interval_us(measured(times[::-1])) == (105.0, 115.0)
+
+
 def test_intervals_repeat_exactly() -> None:
     one, other = np.random.default_rng(3).normal(100, 1, (2, 30)).tolist()
     assert ratio(one, other) == ratio(one, other)
@@ -120,6 +131,13 @@ def test_inside_the_band_half_a_percent_that_may_be_noise_does_not() -> None:
     assert pick(noisy, PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
 
 
+def test_outside_the_band_what_may_be_noise_ties_too() -> None:
+    fast = measured([8.0] * 5, tile_n=64)
+    noisy = measured([8.0 * share for share in (0.9, 0.95, 1.03, 1.04, 1.05)], tile_n=256)
+    assert [round(one.behind, 3) for one in standings([fast, noisy])] == [0, 0.03]
+    assert pick([fast, noisy], PROBLEM, DEVICE) is noisy
+
+
 @pytest.mark.parametrize("ahead", [64, 256])
 def test_what_is_behind_in_every_round_is_behind_however_far_the_clock_moved(ahead: int) -> None:
     clock = np.linspace(1.0, 1.2, 21)
@@ -141,6 +159,93 @@ def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_
               for rank, us in ((0, 8.0), (1, 9.0), (2, 9.0))]  # fmt: skip
     field = Field(PROBLEM, DEVICE, [*chained, *bursts])
     assert field.winner(Policy.CHAIN) is chained[0]
+
+
+@pytest.mark.parametrize("elsewhere", [Policy.SUSTAINED, Policy.CHAIN, Policy.BURST])
+@pytest.mark.parametrize(
+    ("there_us", "family"),
+    [
+        ([8.07] * 9, "sm90_wgmma"),
+        ([8.09] * 9, "cublaslt"),
+        # A median that is 3 % longer, and may be chance.
+        ([6.0, 7.0, 7.5, 7.8, 8.24, 8.3, 8.5, 9.0, 9.5], "sm90_wgmma"),
+    ],
+)
+def test_ours_is_served_unless_it_is_surely_a_percent_slower_than_the_first_choice_elsewhere(
+    elsewhere: Policy, there_us: list[float], family: str
+) -> None:
+    decides = Policy.BURST if elsewhere is Policy.CHAIN else Policy.CHAIN
+    library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (decides, elsewhere)]
+    slow = measured([9.0] * 9, "cublaslt", elsewhere, rank=1)
+    ours = measured([7.0] * 9, policy=decides), measured(there_us, policy=elsewhere)
+    assert Field(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
+
+
+def test_what_is_slower_in_rounds_alone_is_served() -> None:
+    library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (Policy.CHAIN, Policy.ROUNDS)]
+    ours = measured([7.0] * 9, policy=Policy.CHAIN), measured([9.0] * 9, policy=Policy.ROUNDS)
+    assert Field(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN) is ours[0]
+
+
+@pytest.mark.parametrize(
+    ("bursts", "tile_n"),
+    # Without bursts, and where these are within half a percent, the shorter estimate wins, of the wider tile.
+    [((), 256), ((8.03, 8.0), 256), ((8.05, 8.0), 64), ((8.0, 8.05), 256)],
+)
+def test_ties_go_to_the_shorter_burst_then_to_the_shorter_estimate(bursts: tuple[float, ...], tile_n: int) -> None:
+    rivals = [measured([8.0] * 5, policy=Policy.CHAIN, tile_n=width) for width in (64, 256)]
+    taken = [measured([us] * 5, policy=Policy.BURST, tile_n=width)
+             for us, width in zip(bursts, (256, 64), strict=False)]  # fmt: skip
+    assert Field(PROBLEM, DEVICE, [*rivals, *taken]).winner(Policy.CHAIN).config["tile_n"] == tile_n
+
+
+def test_ties_of_one_estimate_go_to_the_first_that_is_enumerated() -> None:
+    first, second = (measured([8.0] * 5, raster_group=group) for group in (8, 16))
+    assert pick([second, first], PROBLEM, DEVICE) is pick([first, second], PROBLEM, DEVICE) is first
+
+
+def test_blocks_that_both_took_part_in_are_compared() -> None:
+    library = measured([800.0, 900.0], "cublaslt", Policy.SUSTAINED, rank=0)
+    assert versus(library, measured([800.0], policy=Policy.SUSTAINED)).value == 1.0
+    assert versus(measured([8.0, 9.0, 9.0]), measured([8.0])).value == 9 / 8
+
+
+def stored(*taken: Measurement) -> list[StoredMeasurement]:
+    return [StoredMeasurement(place, 1, DEVICE, "cuda", datetime.now(UTC), PROVENANCE, one)
+            for place, one in enumerate(taken)]  # fmt: skip
+
+
+def test_a_best_says_how_it_stands_to_the_first_choice_to_the_fastest_candidate_and_who_is_next() -> None:
+    finals = stored(
+        measured([8.0] * 9, policy=Policy.CHAIN, tile_n=64), measured([9.5] * 9, policy=Policy.CHAIN, tile_n=192),
+        measured([12.0] * 9, "cublaslt", Policy.CHAIN, rank=0), measured([10.0] * 9, "cublaslt", Policy.CHAIN, rank=1),
+        measured([11.0] * 9, "cublaslt", Policy.CHAIN, rank=2), measured([7.0] * 9, policy=Policy.BURST, tile_n=64),
+    )  # fmt: skip
+    chain, burst = bests_of(Gemm.parse("16x4096x4096"), finals, 5, {"launch": 1})
+    assert (chain.winner, chain.served, burst.winner, burst.served) == (finals[0], True, finals[-1], False)
+    assert chain.versus_first is not None
+    assert chain.versus_best is not None
+    assert (chain.versus_first.value, chain.versus_best.value) == (12 / 8, 10 / 8)
+    assert chain.runner_up == finals[1].measurement.config
+    assert (burst.versus_first, burst.versus_best, burst.runner_up) == (None, None, None)
+    assert (chain.tried, chain.failed) == (5, {"launch": 1})
+
+
+def test_a_finalist_that_a_rule_forbids_by_now_wins_nothing() -> None:
+    illegal = measured([7.0] * 9, tile_n=256, stages=12)
+    (best,) = bests_of(PROBLEM, stored(illegal, measured([8.0] * 9)), 2, {})
+    assert best.median_us == 8.0
+    with pytest.raises(NothingCorrect, match="rules forbid every finalist by now"):
+        bests_of(PROBLEM, stored(illegal), 1, {})
+
+
+def test_power_decides_long_products_and_neighbours_short_ones() -> None:
+    long, short = (verdicts(Gemm.parse(shape), DEVICE) for shape in ("4096x4096x4096", "16x4096x4096"))
+    assert long[:3] == (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
+    assert short[:3] == (Policy.CHAIN, Policy.SUSTAINED, Policy.BURST)
+    # What no program sees, and what only a question with a context asks for, come last.
+    assert long[3:] == short[3:] == (Policy.ROUNDS, Policy.CHAIN_PDL)
+    assert verdicts(Gemm.parse("4096x4096x4096"), "an unknown card") == short
 
 
 def test_two_blocks_as_near_as_blocks_scatter_are_not_surely_apart() -> None:
@@ -167,3 +272,10 @@ def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:
 
 def test_the_chance_is_told_for_rivals_with_unequal_samples_too() -> None:
     assert chance_within([[10.0, 10.1, 9.9], [8.0, 8.1, 7.9, 8.0, 8.0]], 1, 0.02) == 1.0
+
+
+def test_the_chance_counts_what_is_within_the_band_turn_by_turn() -> None:
+    clock = [1.0, 1.1, 1.2, 1.3, 1.4]
+    fast, near, far = ([us * speed for speed in clock] for us in (100.0, 101.9, 102.1))
+    assert chance_within([fast, near], 1, 0.02) == 1.0
+    assert chance_within([fast, far], 1, 0.02) == 0.0

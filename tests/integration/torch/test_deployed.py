@@ -1,0 +1,194 @@
+"""`benchmarks.deployed` without a GPU: which arms are timed, in which order, and what a row says of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from benchmarks import deployed, deployed_timing  # noqa: E402
+from benchmarks.deployed_timing import Arm, Energy, Times  # noqa: E402
+from gemmtune.torch import kernels  # noqa: E402
+from space.config import Config  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
+from tests.support import DEVICE, PROVENANCE, measured, study_key  # noqa: E402
+from tuner.evidence.picks import bests_of  # noqa: E402
+from tuner.evidence.store import Store  # noqa: E402
+from workers.measurement import Policy  # noqa: E402
+
+PROBLEM = Gemm.parse("16x4096x4096")
+OWN, SLOWER = (family_named("sm90_wgmma").config({"tile_n": width}) for width in (64, 256))
+FIRST, BEST = (family_named("cublaslt").config({"rank": rank}) for rank in (0, 1))
+OURS = (OWN, 8.0), (SLOWER, 9.0), (FIRST, 12.0), (BEST, 10.0)
+
+
+class Torch:
+    """Stands in for `gemmtune.torch`: what is configured last is prepared next, or refused."""
+
+    served: Config
+
+    def __init__(self, refused: set[Config]) -> None:
+        self.refused, self.prepared = refused, list[object]()
+        self._found: Any = None
+
+    def configure(self, named: object, trusted: object) -> None:
+        self._found = named.config if isinstance(named, deployed.Planted) else None
+
+    def gemm(self, a: object, b: object, out: object) -> None:
+        config = self._found or self.served
+        if config in self.refused:
+            self.prepared.append(type("Absent", (), {"why": "another cuBLASLt"})())
+        else:
+            self.prepared.append(kernels.Kernel.__new__(kernels.Kernel))
+
+
+def row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: tuple[tuple[Config, float], ...], refused: set[Config]
+) -> tuple[deployed.Row, list[str]]:
+    stand_in, timed = Torch(refused), list[str]()
+
+    def times(arms: Mapping[str, Arm], *_: object, settles: bool) -> dict[str, Times]:
+        timed.extend(arms)
+        return {arm: Times({"alone": float(place)}, 1.0) for place, arm in enumerate(arms)}
+
+    monkeypatch.setattr(deployed, "configure", stand_in.configure)
+    monkeypatch.setattr(deployed, "gemm", stand_in.gemm)
+    monkeypatch.setattr(kernels, "everything", lambda: stand_in.prepared)
+    monkeypatch.setattr(deployed, "theirs", lambda problem: lambda each: None)
+    monkeypatch.setattr(deployed, "sets_of", lambda problem: [(None, None, None, None)])
+    monkeypatch.setattr(deployed, "times", times)
+    monkeypatch.setattr(deployed, "_error", lambda one: 1.0)
+    with Store.open(f"sqlite:///{tmp_path}/store.db", create=True) as store:
+        study = store.begin_study(study_key(PROBLEM))
+        finals = [measured(config, us, PROBLEM, "final", policy=Policy.CHAIN) for config, us in taken]
+        # Under another policy another one is the fastest of ours.
+        finals.append(measured(SLOWER, 1.0, PROBLEM, "final", policy=Policy.ROUNDS))
+        bests = bests_of(PROBLEM, store.record_many(study.id, finals, PROVENANCE), 4, {})
+        store.set_bests(bests)
+        stand_in.served = bests[0].config
+        found = deployed.row(store, "store.db", "a", "decode", PROBLEM, DEVICE, Energy())
+    assert isinstance(found, deployed.Row)
+    return found, timed
+
+
+def test_an_arm_with_the_config_that_is_served_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, timed = row(tmp_path, monkeypatch, OURS, set())
+    assert timed == ["torch", "served", "library"]
+    assert found.us["own"] is found.us["served"]
+    assert found.served == "sm90_wgmma, chain"
+
+
+def test_where_the_library_is_served_the_best_of_ours_is_timed_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, timed = row(tmp_path, monkeypatch, ((OWN, 8.0), (FIRST, 6.0), (BEST, 5.0)), set())
+    assert timed == ["torch", "served", "own"]
+    assert found.us["library"] is found.us["served"]
+    assert found.served == "cublaslt, chain"
+
+
+def test_an_arm_that_torch_computes_has_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, timed = row(tmp_path, monkeypatch, OURS, {BEST})
+    assert timed == ["torch", "served"]
+    assert {*found.us} == {"torch", "served", "own"}
+    assert found.served == "sm90_wgmma, chain"
+
+
+def test_a_served_config_that_torch_computes_is_not_called_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, timed = row(tmp_path, monkeypatch, OURS, {OWN})
+    assert timed == ["torch", "served", "library"]
+    assert {*found.us} == {"torch", "served", "library"}
+    assert found.served == "torch: another cuBLASLt"
+
+
+@pytest.mark.parametrize(("served", "torchs", "error"), [
+    (6.0, 5.0, 2.0), (4.0, 4.0, 0.0), (5.0, 4.0, math.inf), (math.nan, 4.0, math.inf),
+])  # fmt: skip
+def test_an_error_is_a_multiple_of_torchs_and_infinite_where_torch_has_none(
+    monkeypatch: pytest.MonkeyPatch, served: float, torchs: float, error: float
+) -> None:
+    everything = torch.randperm
+    monkeypatch.setattr(torch, "randperm", lambda count, device: everything(count))
+    a, b = torch.ones(2, 4), torch.ones(4, 3)
+    assert deployed._error((a, b, torch.full((2, 3), served), torch.full((2, 3), torchs))) == error
+
+
+class Replayed:
+    """A graph whose replays take given times, one after the other, and are noted."""
+
+    def __init__(self, name: str, count: int, us: list[float], noted: list[str]) -> None:
+        self.name, self.count, self._us, self._noted = name, count, us, noted
+
+    def us(self) -> float:
+        self._noted.append(self.name)
+        return self._us[(self._noted.count(self.name) - 1) % len(self._us)]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What replays, and the seconds of rest and of work between."""
+    noted = list[str]()
+    monkeypatch.setattr(deployed_timing.time, "sleep", lambda seconds: noted.append(f"rest {seconds}"))
+
+    def work(graph: Replayed, about_us: float, seconds: float) -> float:
+        noted.append(f"{graph.name} {seconds:.2f}")
+        return graph.us()
+
+    monkeypatch.setattr(deployed_timing, "_work", work)
+    return noted
+
+
+def test_bursts_rest_before_each_and_short_graphs_run_once_more(noted: list[str]) -> None:
+    times = {"long": [100.0, 104.0, 101.0], "short": [90.0, 80.0]}
+    graphs: Any = {name: Replayed(name, 4, us, noted) for name, us in times.items()}
+    # The first is counted, then each second replay, which takes 90 µs too.
+    assert deployed_timing.bursts(graphs) == {"long": 101.0, "short": 90.0}
+    rest = "rest 0.015"
+    assert noted[:10] == [rest, "long", rest, "short", rest, "short", "short", rest, "long", rest]
+    assert (noted.count("long"), noted.count("short")) == (12, 1 + 2 * 11)
+
+
+def test_turns_change_their_order_and_there_are_six(noted: list[str]) -> None:
+    graphs: Any = {"a": Replayed("a", 4, [9.0, 1.0, 2.0, 3.0, 9.0, 9.0], noted), "b": Replayed("b", 4, [5.0], noted)}
+    assert deployed_timing.in_turn(graphs, 0.0) == {"a": 6.0, "b": 5.0}
+    assert noted == ["a", "b", "b", "a"] * 3
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_blocks_alone_come_in_two_orders_behind_uncounted_work(noted: list[str], settles: bool) -> None:
+    graphs: Any = {"a": Replayed("a", 4, [1.0, 2.0], noted), "b": Replayed("b", 4, [3.0], noted)}
+    uncounted = Energy.__new__(Energy)
+    uncounted._nvml = None
+    found = deployed_timing.alone(graphs, {"a": 1.0, "b": 3.0}, uncounted, settles=settles)
+    before, counted = ("0.25", "0.85") if settles else ("0.10", "0.25")
+    blocks = [f"{name} {seconds}" for name in "abba" for seconds in (before, counted)]
+    assert [word for word in noted if " " in word] == ["a 4.00"] * settles + blocks
+    assert [len(found[name]) for name in "ab"] == [2, 2]
+    assert {block.us for block in found["b"]} == {3.0}
+    assert {block.us for block in found["a"]} == ({1.0} if settles else {2.0})
+    assert {block.watts for each in found.values() for block in each} == {None}
+
+
+def test_an_arms_joules_are_its_power_alone_by_its_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = {"a": [deployed_timing.Block(8.0, 600.0), deployed_timing.Block(12.0, 700.0)],
+              "b": [deployed_timing.Block(9.0, None)]}  # fmt: skip
+    monkeypatch.setattr(torch, "zeros", lambda *_, device: None)
+    monkeypatch.setattr(deployed_timing.Graph, "of", lambda arm, sets, count: (arm, count))
+    monkeypatch.setattr(deployed_timing, "bursts", lambda graphs: dict.fromkeys(graphs, 1.0))
+    monkeypatch.setattr(deployed_timing, "in_turn", lambda graphs, seconds: (
+        # Chains are behind a small kernel; what is behind none is the arm itself.
+        {name: 2.0 if graph[0] is arms[name] else 3.0 for name, graph in graphs.items()}
+    ))  # fmt: skip
+    monkeypatch.setattr(deployed_timing, "alone", lambda *_, settles: blocks)
+    arms = {name: Arm(lambda each: None) for name in "ab"}
+    found = deployed_timing.times(arms, [None], 3.0, Energy.__new__(Energy), settles=True)
+    assert found["a"].us == {"turns": 2.0, "alone": 10.0, "burst": 1.0, "chain": 3.0}
+    assert (found["a"].joules, found["b"].joules) == (pytest.approx(650 * 10e-6), None)
