@@ -21,6 +21,7 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.evidence.picks import TIE_BAND, verdicts, versus
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
@@ -57,6 +58,12 @@ class Pair:
         """Whether the winners are the same, or as fast."""
         versus = self.versus
         return versus is None or abs(versus.value - 1) <= TIE_BAND or versus.low <= 1 <= versus.high
+
+    @property
+    def alike(self) -> bool:
+        """Whether the winners are one structure: they differ at most in launch order, buffering and stores."""
+        first, second = (family_named(config.family).structure_of(config) for config in (self.first, self.second))
+        return self.first.family == self.second.family and first == second
 
     @property
     def line(self) -> str:
@@ -96,10 +103,11 @@ def main() -> None:
 
 def summary(pairs: Sequence[Pair]) -> str:
     """How many pairs agree."""
-    same, tied = sum(pair.versus is None for pair in pairs), sum(pair.tied for pair in pairs)
+    same, alike = sum(pair.versus is None for pair in pairs), sum(pair.alike for pair in pairs)
+    tied = sum(pair.tied for pair in pairs)
     return (
-        f"{same} of {len(pairs)} pairs of tunes named the same winner, {tied} the same one or one within the tie band "
-        f"of {TIE_BAND:.0%}."
+        f"{same} of {len(pairs)} pairs of tunes named the same winner, {alike} the same one or one of its structure, "
+        f"{tied} the same one or one within the tie band of {TIE_BAND:.0%}."
     )
 
 
