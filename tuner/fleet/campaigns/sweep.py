@@ -59,7 +59,7 @@ _AT_WORK: Final = select(or_(
 
 
 class Sweeper:
-    """Sweeps one store. A worker's silence counts only while a service was up to hear it.
+    """Sweeps one store. A worker's silence counts only while a service was up to hear it, by a clock that nobody set.
 
     Args:
         rest: called between the steps of a sweep.
@@ -73,6 +73,7 @@ class Sweeper:
         self._rest = rest
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = self._last_deleted = -math.inf
+        self._ahead = math.nan
         self._settled = 0
 
     @property
@@ -93,8 +94,7 @@ class Sweeper:
         try:
             if at - self._last_reconciled < RECONCILE_EVERY_SECONDS and not self._at_work():
                 return swept
-            if at - self._listening_since >= self._timing.silence_seconds:
-                swept["workers lost"] = self._lose_workers()
+            swept["workers lost"] = self._lose_workers(at)
             self._rest()
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
@@ -135,9 +135,19 @@ class Sweeper:
         self._settled = newest
         return count
 
-    def _lose_workers(self) -> int:
+    def _clock_was_set(self, moment: datetime) -> bool:
+        """Whether the database's clock jumped since the last look, as it does when a laptop wakes up."""
+        before, self._ahead = self._ahead, moment.timestamp() - time.monotonic()
+        return abs(self._ahead - before) > self._timing.heartbeat_seconds / 2
+
+    def _lose_workers(self, at: float) -> int:
         """Declares workers gone that the queue has forgotten, and takes their rounds."""
         with self._store.transaction(writes=True) as session:
+            if self._clock_was_set(now(session)):
+                # What was heard before has times of another clock.
+                self._listening_since = at
+            if at - self._listening_since < self._timing.silence_seconds:
+                return 0
             self._queue.prune(session, self._timing.silence_seconds)
         lost = select(WorkerRow).where(WorkerRow.status != "gone", ~self._queue.registered).order_by(WorkerRow.id)
         count = 0

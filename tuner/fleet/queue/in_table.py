@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, DateTime, Executable, bindparam, exists, select, update
+from sqlalchemy import ColumnElement, DateTime, Executable, bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
@@ -73,9 +73,10 @@ class TableQueue:
         """Forgets a worker. Its job stays taken until it is released."""
 
     def prune(self, session: Session, seconds: float) -> None:
-        """Forgets every worker whose last heartbeat is older than `seconds`."""
-        silent = update(WorkerRow).where(WorkerRow.beat_at < datetime.now(UTC) - timedelta(seconds=seconds))
-        session.execute(silent.values(engine_id=None))
+        """Forgets every worker whose last heartbeat is older than `seconds`, or came before the clock was set back."""
+        moment, apart = datetime.now(UTC), timedelta(seconds=seconds)
+        silent = or_(WorkerRow.beat_at < moment - apart, WorkerRow.beat_at > moment + apart)
+        session.execute(update(WorkerRow).where(silent).values(engine_id=None))
 
     def take(self, session: Session, queue: str, engine_id: int) -> Job | None:
         """Takes the next job; None when no job waits. Its problem may have stopped waiting meanwhile."""

@@ -75,6 +75,14 @@ _END = text("""
     SELECT procrastinate_finish_job_v1(id, 'succeeded', true) FROM procrastinate_jobs
     WHERE id = :job AND status = 'doing'
 """)
+#: The engine prunes what is old; a heartbeat of the future came before the clock was set back.
+_PRUNE = (
+    text("SELECT procrastinate_prune_stalled_workers_v1(:seconds)"),
+    text("""
+        SELECT procrastinate_unregister_worker_v1(id) FROM procrastinate_workers
+        WHERE last_heartbeat > now() + make_interval(secs => :seconds)
+    """),
+)
 #: The worker's row is locked before the engine's, as everywhere.
 _HEARTBEAT = text("""
     WITH present AS MATERIALIZED (
@@ -130,7 +138,8 @@ class PostgresQueue(TableQueue):
         session.execute(text("SELECT procrastinate_unregister_worker_v1(:worker)"), {"worker": engine_id})
 
     def prune(self, session: Session, seconds: float) -> None:
-        session.execute(text("SELECT procrastinate_prune_stalled_workers_v1(:seconds)"), {"seconds": seconds})
+        for statement in _PRUNE:
+            session.execute(statement, {"seconds": seconds})
 
     def take(self, session: Session, queue: str, engine_id: int) -> Job | None:
         job, item_id = session.execute(_TAKE, {"queue": queue, "worker": engine_id}).one_or_none() or (None, None)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -22,7 +23,8 @@ from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, StoreError, WorkerGone
 from tuner.evidence import codec
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns import results, sweep
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
 from tuner.fleet.campaigns.statistics import fleet_statistics
 from workers.measurement import Measurement, Outcome, Policy
@@ -203,6 +205,27 @@ def test_silence_does_not_count_while_nobody_listened(fleet: Fleet) -> None:
     fleet.workers.beat(hand.id)
     fleet.clock += fleet.timing.silence_seconds
     assert fleet.sweeper.sweep()["workers lost"] == 0
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_loses_no_worker_that_works_and_keeps_none_that_is_gone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    fleet.campaign(PROBLEMS[:2])
+    working, dead = fleet.hand(0), fleet.hand(1)
+    working.claimed()
+    dead.claimed()
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    # Every clock is an hour ahead, or behind: the same as heartbeats that are older, or of the future.
+    fleet.pass_time(3_600 * hours)
+    monkeypatch.setattr(sweep, "now", lambda session: now(session) + timedelta(hours=hours))
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    fleet.workers.beat(working.id)
+    for share in (0.5, 0.5):
+        fleet.clock += share * fleet.timing.silence_seconds
+        lost = fleet.sweeper.sweep()["workers lost"]
+    assert lost == 1
+    assert [worker.id for worker in fleet.workers.page()] == [working.id]
 
 
 def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet: Fleet) -> None:
