@@ -15,7 +15,7 @@ from tuner.evidence import revocations, tokens
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
-from tuner.fleet.campaigns import workers
+from tuner.fleet.campaigns import retention, sweep, workers
 from tuner.fleet.campaigns.retention import delete_old
 from tuner.fleet.campaigns.workers import Workers
 
@@ -61,6 +61,19 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
     assert {name: before[name] - after[name] for name in ("round", "worker", "build")} == {
         "round": 1, "worker": 1, "build": 1,
     }  # fmt: skip
+
+
+def test_old_rows_are_deleted_as_fast_as_a_large_fleet_makes_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    monkeypatch.setattr(sweep, "AT_ONCE", 2)
+    fleet, _, _ = worked(store)
+    with store.transaction(writes=True) as session:
+        session.execute(insert(BuildRow), [BUILD | {"digest": 64 * digit} for digit in "abcdef"])
+    deleted = [fleet.sweeper.sweep()["old builds deleted"] for _ in range(4)]
+    # The newest stays.
+    assert deleted == [2, 2, 1, 0]
 
 
 def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(store: Store) -> None:

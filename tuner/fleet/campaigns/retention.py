@@ -13,14 +13,14 @@ from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
 
 #: Rows that one transaction deletes: reports must not wait long for it.
-_AT_ONCE: Final = 500
+AT_ONCE: Final = 500
 
 
 def delete_old(store: Store, days: float) -> Counter[str]:
     """Deletes ended rounds, silent workers and offered builds that are older than this many days.
 
     Returns:
-        Deleted rows by kind, at most a few hundred of each: call it again later.
+        Deleted rows by kind; where it is `AT_ONCE`, more are left.
 
     Raises:
         StoreError: the database can't be used.
@@ -37,7 +37,7 @@ def delete_old(store: Store, days: float) -> Counter[str]:
         for kind, table, query in chosen:
             # The newest row stays: SQLite would give its id to the next one, which measurements would then name.
             newest = select(func.max(table.id)).scalar_subquery()
-            found = delete(table).where(table.id.in_(query.where(table.id < newest).limit(_AT_ONCE)))
+            found = delete(table).where(table.id.in_(query.where(table.id < newest).limit(AT_ONCE)))
             result = session.execute(found.execution_options(synchronize_session=False))
             deleted[f"old {kind} deleted"] = cast("CursorResult[object]", result).rowcount
     return +deleted

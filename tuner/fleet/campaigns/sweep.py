@@ -31,7 +31,7 @@ from tuner.fleet.campaigns.clock import now, sql_now
 from tuner.fleet.campaigns.outcomes import record_failure
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
-from tuner.fleet.campaigns.retention import delete_old
+from tuner.fleet.campaigns.retention import AT_ONCE, delete_old
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("gemmtune.maintenance")
 RECONCILE_EVERY_SECONDS: Final = 15.0
 #: Between two steps of a sweep: each takes a millisecond or two of a core that may answer requests, too.
 _REST_SECONDS: Final = 0.005
-#: Between two deletions of old rows.
+#: Between two deletions of old rows, once there are few left.
 DELETE_EVERY_SECONDS: Final = 60.0
 Item, Round = CampaignProblemRow, RoundRow
 #: Problems that were left open without a running round, as after changes by hand.
@@ -113,8 +113,10 @@ class Sweeper:
             swept["campaigns finished"] = self._finish_campaigns()
             if at - self._last_deleted >= DELETE_EVERY_SECONDS:
                 self._rest()
-                swept += delete_old(self._store, self._timing.keep_days)
-                self._last_deleted = at
+                deleted = delete_old(self._store, self._timing.keep_days)
+                if max(deleted.values(), default=0) < AT_ONCE:
+                    self._last_deleted = at
+                swept += deleted
         except StoreError:
             self._listening_since = self._clock()
             raise
