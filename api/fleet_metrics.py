@@ -43,7 +43,7 @@ class FleetMetrics(Collector):
         running = {queue: found.rounds.get((queue, "running"), 0) for queue in queues}
         ended = {key: count for key, count in found.rounds.items() if key[1] in _ENDED}
         rate = {queue: found.candidates_per_second(queue) for queue in found.measured}
-        share = {queue: found.busy_share(queue) for queue in found.busy_seconds}
+        share = {queue: found.busy_share(queue) for queue in queues}
         yield _gauge("queue_depth", "Problems waiting for a worker.", depth)
         yield _gauge("rounds_running", "Rounds held by workers.", running)
         yield _counter("rounds", "Ended rounds by outcome.", ended, ("queue", "outcome"))

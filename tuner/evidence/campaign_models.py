@@ -185,6 +185,18 @@ class RoundRow(Numbered, Base):
     worker: Mapped[WorkerRow | None] = relationship(lazy="raise")
 
 
+class DeletedRounds(Base):
+    """What rounds that were deleted for their age had counted, by queue and status: counters never shrink."""
+
+    __tablename__ = "deleted_rounds"
+
+    queue: Mapped[str] = mapped_column(Line(128), primary_key=True)
+    status: Mapped[str] = mapped_column(Line(16), primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger)
+    measured: Mapped[int] = mapped_column(BigInteger)
+    busy_seconds: Mapped[float] = mapped_column(Float)
+
+
 class BuildRow(Numbered, Base):
     """The result of compiling one source, under the digest of that source; never replaced."""
 

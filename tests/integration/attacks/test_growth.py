@@ -9,14 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import insert, text, update
 
-from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, facts
+from tests.fleet import BY_HAND, PROBLEMS, QUEUE, Fleet, Hand, facts, provenance
 from tuner.errors import FleetError, UnknownWorker
 from tuner.evidence import revocations, tokens
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
 from tuner.fleet.campaigns import retention, sweep, workers
+from tuner.fleet.campaigns.records import RoundReport
 from tuner.fleet.campaigns.retention import delete_old
+from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.workers import Workers
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=100)
@@ -61,6 +63,31 @@ def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: 
     assert {name: before[name] - after[name] for name in ("round", "worker", "build")} == {
         "round": 1, "worker": 1, "build": 1,
     }  # fmt: skip
+
+
+def test_counters_of_metrics_do_not_shrink(store: Store) -> None:
+    fleet, _, new = worked(store)
+    fleet.campaign(PROBLEMS[2:3])
+
+    def counted() -> tuple[int, int, dict[str, int], float]:
+        found = fleet_statistics(store)
+        rounds = (found.rounds[QUEUE, status] for status in ("done", "failed"))
+        return *rounds, found.measured, round(found.busy_seconds[QUEUE], 9)
+
+    def fail() -> None:
+        task = new.claimed()
+        report = RoundReport((), provenance(1), busy_seconds=1e-6, failure="planted")
+        fleet.rounds.finish(task.round_id, task.lease, report)
+        with store.transaction(writes=True) as session:
+            session.execute(update(RoundRow).values(ended_at=LONG_AGO))
+
+    fail()
+    for deleted in (2, 1):
+        before = counted()
+        assert delete_old(store, 90.0)["old rounds deleted"] == deleted
+        assert counted() == before
+        fail()
+    assert counted() == (2, 3, {QUEUE: 40}, 3e-6)
 
 
 def test_old_rows_are_deleted_as_fast_as_a_large_fleet_makes_them(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import func, literal, select
+from sqlalchemy import ColumnElement, Select, func, literal, select
 from sqlalchemy.orm import Session
 
-from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, DeletedRounds, RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
 
@@ -22,7 +23,8 @@ class FleetStatistics:
     """Counts at one moment.
 
     Attributes:
-        rounds: all rounds ever, by queue and status; `queued` are problems of running campaigns that wait for one.
+        rounds: all rounds ever, deleted ones too, by queue and status; `queued` are problems of running campaigns that
+            wait for one.
         workers: by queue and status.
         campaigns, problems: by status.
         busy_seconds: total GPU time, by queue.
@@ -58,7 +60,7 @@ def fleet_statistics(store: Store) -> FleetStatistics:
         StoreError: the store cannot be read.
     """
     with store.transaction() as session:
-        pair = select(RoundRow.queue, RoundRow.status, func.count()).group_by(RoundRow.queue, RoundRow.status)
+        ended, deleted = _totals(RoundRow, func.count()), _totals(DeletedRounds, func.sum(DeletedRounds.count))
         waiting = (
             select(CampaignProblemRow.queue, literal("queued"), func.count())
             .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
@@ -72,19 +74,29 @@ def fleet_statistics(store: Store) -> FleetStatistics:
             .where(RoundRow.ended_at > since)
             .group_by(RoundRow.queue)
         )
-        ended = session.execute(recent).all()
-        busy = select(WorkerRow.queue, func.sum(WorkerRow.busy_seconds)).group_by(WorkerRow.queue)
-        measured = select(RoundRow.queue, func.sum(RoundRow.measured)).group_by(RoundRow.queue)
+        latest = session.execute(recent).all()
+        rounds = Counter({(queue, status): count for queue, status, count in session.execute(waiting)})
+        measured, busy = Counter[str](), defaultdict[str, float](float)
+        for queue, status, count, candidates, seconds in session.execute(ended.union_all(deleted)):
+            rounds[queue, status] += int(count)
+            measured[queue] += int(candidates)
+            busy[queue] += float(seconds)
         return FleetStatistics(
-            rounds={(queue, status): count for queue, status, count in session.execute(pair.union_all(waiting))},
+            rounds=dict(rounds),
             workers={(queue, status): count for queue, status, count in session.execute(present)},
             campaigns=_by_status(session, CampaignRow),
             problems=_by_status(session, CampaignProblemRow),
-            busy_seconds={queue: float(seconds) for queue, seconds in session.execute(busy)},
-            measured={queue: int(count) for queue, count in session.execute(measured)},
-            recent_measured={queue: int(count) for queue, count, _ in ended},
-            recent_busy_seconds={queue: float(seconds) for queue, _, seconds in ended},
+            busy_seconds=dict(busy),
+            measured=dict(measured),
+            recent_measured={queue: int(count) for queue, count, _ in latest},
+            recent_busy_seconds={queue: float(seconds) for queue, _, seconds in latest},
         )
+
+
+def _totals(rounds: type[RoundRow] | type[DeletedRounds], count: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """Number, candidates and seconds of rounds by queue and status."""
+    summed = count, func.sum(rounds.measured), func.sum(rounds.busy_seconds)
+    return select(rounds.queue, rounds.status, *summed).group_by(rounds.queue, rounds.status)
 
 
 def _by_status(session: Session, kind: type[CampaignRow] | type[CampaignProblemRow]) -> dict[str, int]:
