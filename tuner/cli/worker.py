@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -23,7 +24,7 @@ from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache
 from tuner.fleet.agent.coordinator import HttpCoordinator
 from tuner.fleet.agent.ending import LastResort
-from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
+from tuner.fleet.agent.pool import FINAL, FINAL_ONCE, AgentPool, AgentProcess, report_liveness
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
@@ -32,6 +33,8 @@ from workers.ports import Worker
 
 #: Timeout of a worker's calls: one that was told to end may be in the middle of one.
 _CALL_SECONDS: Final = 10.0
+#: How long a worker with `--once`, for whose end somebody waits, retries a call: longer than a service's restart.
+_PATIENCE_SECONDS: Final = 60.0
 
 app = group("Workers: run one here, list them, drain one, revoke its reports.")
 
@@ -45,7 +48,8 @@ def run(
                      "device. \\[default: every GPU here, or recorded:h200]"),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of this worker. \\[default: host and process id]")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Leave as soon as no round is waiting.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Leave as soon as no round is waiting. Ends with code 7 if "
+                                                "the service does not answer for a minute.")] = False,
     own_builds: Annotated[bool, typer.Option("--own-builds", help="Compile everything here; share no builds.")] = False,
     insecure: Insecure = False,
     liveness_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -77,7 +81,7 @@ def run(
     for place, word in enumerate(devices):
         named = ["--name", f"{name}.{place}"] if name else []
         command = [*_own_program(), "worker", "run", "--device", word, *named, *same, "--liveness-fd"]
-        processes.append(AgentProcess(word, command))
+        processes.append(AgentProcess(word, command, final=FINAL_ONCE if once else FINAL))
     pool = AgentPool(processes)
     with leaving(pool.leave, "every worker reports its round as it stands", pool.leave):
         code = pool.run()
@@ -109,6 +113,7 @@ def _work(
         agent = Agent(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model, end_seconds=config.end_seconds,
+            patience_seconds=_PATIENCE_SECONDS if once else math.inf,
         )  # fmt: skip
         last_resort = LastResort(agent.close_device, config.end_seconds)
 

@@ -104,6 +104,15 @@ def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_pa
     assert "with 1 live worker that can take it" in shell(*words, "--device", "recorded:NVIDIA H200", "--dry-run").out
 
 
+def test_a_worker_that_runs_once_does_not_wait_for_ever(
+    shell: CampaignShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.worker._PATIENCE_SECONDS", 0.0)
+    said = shell("worker", "run", "--once", "--device", "recorded:h200", "--url", f"http://127.0.0.1:{free_port()}")
+    assert said.code == 7
+    assert "does not answer" in said.err.splitlines()[-1]
+
+
 def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
     made = shell("campaign", "create", str(shell.home / "list.csv"), "--json").json
     number = str(made["id"])

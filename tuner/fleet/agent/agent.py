@@ -1,8 +1,8 @@
 """The agent's loop: register, claim a round, run it, report it, until asked to leave.
 
 The main thread works; a second one sends heartbeats, whose replies say when a round should stop. Calls that fail
-because the service is unreachable are retried for as long as the agent holds the round, so a restart of the service
-costs only the wait.
+because the service is unreachable are retried for as long as the agent has patience and holds the round, so a restart
+of the service costs only the wait.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Agent:
         leave_when_idle: leave at the first claim that finds no round.
         model_of: gives the learned model of a device, or None.
         end_seconds: from the first call of `leave` to the end of this process, in all.
+        patience_seconds: a call is retried for this long; by default for ever.
 
     Attributes:
         rounds: rounds that were reported.
@@ -60,11 +61,11 @@ class Agent:
     def __init__(
         self, coordinator: Coordinator, open_device: Callable[[], Worker], name: str, idle_seconds: float | None = None,
         leave_when_idle: bool = False, model_of: Callable[[str], LearnedModel | None] = lambda device: None,
-        end_seconds: float = END_SECONDS,
+        end_seconds: float = END_SECONDS, patience_seconds: float = math.inf,
     ) -> None:  # fmt: skip
         self._coordinator, self._open_device, self._name = coordinator, open_device, name
         self._idle_seconds, self._leave_when_idle = idle_seconds, leave_when_idle
-        self._model_of, self._end_seconds = model_of, end_seconds
+        self._model_of, self._end_seconds, self._patience_seconds = model_of, end_seconds, patience_seconds
         self._leaving = threading.Event()
         self._told_at = math.inf
         self.rounds = 0
@@ -89,7 +90,7 @@ class Agent:
 
         Raises:
             WorkerError: the device can't be used; its round was reported.
-            FleetError: the service rejects this worker permanently.
+            FleetError: the service rejects this worker permanently, or was out of reach for too long.
         """
         self._device = self._open_device()
         self._model = self._model_of(self._device.facts.name)
@@ -134,7 +135,7 @@ class Agent:
 
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
         """Runs and reports one round; False if the device has to be reopened."""
-        retry = RetryWhileHeld(heartbeats.gone, self._over)
+        retry = RetryWhileHeld(heartbeats.gone, self._over, self._patience_seconds)
         runner = RoundRunner(
             task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
         )  # fmt: skip
@@ -166,6 +167,7 @@ class Agent:
 
         Raises:
             SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
+            Unreachable, StoreError: the service has not answered for too long.
         """
         wait, tries, started = FIRST_WAIT_SECONDS, 0, time.monotonic()
         while True:
@@ -176,6 +178,8 @@ class Agent:
                     raise
                 _log.warning("%s", taken)
             except (Unreachable, StoreError) as error:
+                if time.monotonic() - started >= self._patience_seconds:
+                    raise
                 _log.warning("%s; trying again", error)
             tries += 1
             if self._over() or (most_tries is not None and tries >= most_tries):

@@ -14,11 +14,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
-from tuner.exits import EXIT_DONE, EXIT_INPUT
+from tuner.exits import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_SERVICE
 from tuner.settings import END_SECONDS
 
 _log = logging.getLogger("gemmtune.pool")
@@ -33,7 +33,9 @@ _HEALTHY_SECONDS: Final = 60.0
 #: From the first call to `leave`, a process that has not ended after this long is killed. Longer than its own limit.
 _END_SECONDS: Final = END_SECONDS + 1.5
 #: Exit codes after which a restart is pointless: the process left as asked, or its arguments are wrong.
-_FINAL: Final = (EXIT_DONE, EXIT_INPUT)
+FINAL: Final = (EXIT_DONE, EXIT_INPUT)
+#: The same where somebody waits for the end: the device or the service can't be used, which the process has retried.
+FINAL_ONCE: Final = (*FINAL, EXIT_DEVICE, EXIT_SERVICE)
 
 
 def report_liveness(fd: int, leave: Callable[[], None]) -> None:
@@ -66,14 +68,19 @@ class AgentProcess:
     Args:
         command: command line of the process; the descriptor of the pipe's write end is appended.
         silence_seconds: silence after which the process is killed.
+        final: exit codes after which it is not restarted.
 
     Attributes:
         starts: how often the process was started.
         code: exit code once the process has ended for good; None before.
     """
 
-    def __init__(self, device: str, command: Sequence[str], silence_seconds: float = SILENCE_SECONDS) -> None:
+    def __init__(
+        self, device: str, command: Sequence[str], silence_seconds: float = SILENCE_SECONDS,
+        final: Collection[int] = FINAL,
+    ) -> None:  # fmt: skip
         self.device, self._command, self._silence_seconds = device, tuple(command), silence_seconds
+        self._final = final
         self.starts = 0
         self.code: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -134,7 +141,7 @@ class AgentProcess:
     def _reap(self, code: int, now: float, leaving: bool) -> None:
         pid, self._process = self.pid, None
         os.close(self._pipe)
-        if code in _FINAL or leaving:
+        if code in self._final or leaving:
             _log.info("%s: process %d exited with code %d", self.device, pid, code)
             self.code = code
             return

@@ -42,10 +42,13 @@ class RetryWhileHeld:
     Args:
         gone: set when the service counts the worker as gone.
         over: True once an agent that was told to end may wait for the service no longer.
+        patience_seconds: a call is repeated for this long.
     """
 
-    def __init__(self, gone: threading.Event, over: Callable[[], bool] = lambda: False) -> None:
-        self._gone, self._over = gone, over
+    def __init__(
+        self, gone: threading.Event, over: Callable[[], bool] = lambda: False, patience_seconds: float = math.inf
+    ) -> None:
+        self._gone, self._over, self._patience_seconds = gone, over, patience_seconds
 
     def __call__(self, call: Callable[[], T]) -> T:
         """The call's result.
@@ -53,8 +56,9 @@ class RetryWhileHeld:
         Raises:
             Abandoned: the agent no longer holds the round.
             ResultRefused: a value of the call can't be stored, now or later.
+            Unreachable, StoreError: the service has not answered for too long.
         """
-        wait = FIRST_WAIT_SECONDS
+        wait, started = FIRST_WAIT_SECONDS, time.monotonic()
         while True:
             try:
                 return call()
@@ -63,6 +67,8 @@ class RetryWhileHeld:
             except UnstorableValue as error:
                 raise ResultRefused(str(error)) from error
             except (Unreachable, StoreError) as error:
+                if time.monotonic() - started >= self._patience_seconds:
+                    raise
                 _log.warning("%s; trying again", error)
             if self._over():
                 raise Abandoned("this worker was told to end, and the service took no report")

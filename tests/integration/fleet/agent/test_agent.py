@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -47,8 +48,11 @@ FINALS = MOST_WITH_STRUCTURES + TWINS + 2
 class Running:
     """An agent in a thread of its own."""
 
-    def __init__(self, coordinator: Coordinator, device: Callable[[], Worker], name: str = "agent") -> None:
-        self.agent = Agent(coordinator, device, name, idle_seconds=0.05)
+    def __init__(
+        self, coordinator: Coordinator, device: Callable[[], Worker], name: str = "agent",
+        patience_seconds: float = math.inf,
+    ) -> None:  # fmt: skip
+        self.agent = Agent(coordinator, device, name, idle_seconds=0.05, patience_seconds=patience_seconds)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
@@ -275,6 +279,23 @@ def test_a_worker_that_slept_registers_again(
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 40)
     assert service.store.counts()["measurement"] == 40 + FINALS
+
+
+def test_patience_ends_where_there_is_no_service(service: Listening) -> None:
+    with ServiceClient("http://127.0.0.1:9") as nobody, pytest.raises(Unreachable):
+        Agent(HttpCoordinator(nobody), FakeDevice, "agent", patience_seconds=0.0).run()
+
+    Fleet(service.store).campaign(PROBLEMS[:1])
+    device = SlowDevice(held=True)
+    with ServiceClient(service.url) as http:
+        with Running(HttpCoordinator(http), lambda: device, patience_seconds=0.0) as running:
+            assert device.began.wait(60)
+            service.stop()
+            device.go_on.set()
+            eventually(lambda: not running.alive)
+        service.start()
+    assert isinstance(running.error, Unreachable)
+    assert device.closed
 
 
 def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:

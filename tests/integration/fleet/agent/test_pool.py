@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from tests.fleet import eventually
-from tuner.exits import EXIT_DONE, EXIT_INPUT
-from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
+from tuner.exits import EXIT_DEVICE, EXIT_DONE, EXIT_INPUT, EXIT_SERVICE
+from tuner.fleet.agent.pool import FINAL, FINAL_ONCE, AgentPool, AgentProcess, report_liveness
 
 #: A process that reports its liveness until it is told to leave, and appends its id to a file at each start.
 BODY = """
@@ -32,10 +33,14 @@ sys.exit(int(sys.argv[2]))
 class Host:
     """A pool in a thread of its own."""
 
-    def __init__(self, folder: Path, processes: int = 2, code: int = 0, silence_seconds: float = 30.0) -> None:
+    def __init__(
+        self, folder: Path, processes: int = 2, code: int = 0, silence_seconds: float = 30.0,
+        final: Collection[int] = FINAL,
+    ) -> None:  # fmt: skip
         self._marks = [folder / f"{place}.txt" for place in range(processes)]
         self.pool = AgentPool([
-            AgentProcess(f"device {path.stem}", [sys.executable, "-c", BODY, str(path), str(code)], silence_seconds)
+            AgentProcess(f"device {path.stem}", [sys.executable, "-c", BODY, str(path), str(code)], silence_seconds,
+                         final)
             for path in self._marks
         ])  # fmt: skip
         self.code: int | None = None
@@ -78,9 +83,14 @@ def test_a_process_that_is_killed_or_stopped_is_replaced_and_all_leave_when_told
     assert host.code == 0
 
 
-@pytest.mark.parametrize("code", [EXIT_DONE, EXIT_INPUT])
-def test_a_member_that_left_or_has_wrong_input_is_not_replaced(tmp_path: Path, code: int) -> None:
-    with Host(tmp_path, code=code) as host:
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [(EXIT_DONE, FINAL), (EXIT_INPUT, FINAL), (EXIT_DEVICE, FINAL_ONCE), (EXIT_SERVICE, FINAL_ONCE)],
+)
+def test_a_member_that_left_or_has_wrong_input_is_not_replaced(
+    tmp_path: Path, code: int, final: Collection[int]
+) -> None:
+    with Host(tmp_path, code=code, final=final) as host:
         eventually(lambda: host.ready(1, 1))
         for place in range(2):
             os.kill(host.started(place)[0], signal.SIGTERM)
