@@ -34,6 +34,7 @@ class EmbeddedRun:
         self._store, self._campaign_id, self._timing, self._watch = store, campaign_id, timing, watch
         self._agent = Agent(LocalCoordinator(store, timing), open_device, name, idle_seconds=0.2, model_of=model_of)
         self._ended = threading.Event()
+        self._failure: BaseException | None = None
 
     def stop(self) -> None:
         """Reports the current round as it is, and ends; safe in signal handlers."""
@@ -45,6 +46,7 @@ class EmbeddedRun:
         Raises:
             WorkerError: the device cannot be used.
             FleetError: another process on this store has the device.
+            BaseException: what `watch` raised; the round was reported.
         """
         looking = threading.Thread(target=self._look, name="progress", daemon=True)
         with Maintenance(self._store, self._timing):
@@ -54,6 +56,8 @@ class EmbeddedRun:
             finally:
                 self._ended.set()
                 looking.join()
+        if self._failure:
+            raise self._failure
         return results.progress(self._store, self._campaign_id)
 
     def _look(self) -> None:
@@ -64,6 +68,10 @@ class EmbeddedRun:
                 continue
             try:
                 self._watch(progress)
-            finally:
-                if progress.campaign.status in (CampaignStatus.FINISHED, CampaignStatus.CANCELLED):
-                    self._agent.leave()
+            except BaseException as failure:
+                # Nobody reads the progress any more: Rich raises SystemExit. The end would not be noticed either.
+                self._failure = failure
+                self._agent.leave()
+                return
+            if progress.campaign.status in (CampaignStatus.FINISHED, CampaignStatus.CANCELLED):
+                self._agent.leave()

@@ -32,8 +32,9 @@ from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, RoundReport, Timing
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Progress, RoundReport, Timing
 from tuner.fleet.campaigns.sweep import Maintenance
+from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
 from tuner.studying.records import MOST_WITH_STRUCTURES, Trial
 from tuner.studying.screening import TWINS
@@ -101,6 +102,22 @@ def test_a_campaign_in_one_process(database_url: str) -> None:
         summary = results.summary(store, campaign.id)
         assert summary.progress.problems["done"] == len(PROBLEMS)
         assert summary.progress.tried == store.counts()["measurement"] - FINALS * len(PROBLEMS)
+
+
+def test_a_campaign_in_one_process_ends_when_nobody_reads_its_progress(database_url: str) -> None:
+    def unread(_: Progress) -> None:
+        raise SystemExit(1)
+
+    with Store.open(database_url) as store:
+        campaign = Fleet(store).campaign(PROBLEMS[:1])
+        run = EmbeddedRun(store, campaign.id, FakeDevice, "here", CALM, unread, lambda _: None)
+        # A run that goes on fails the test, and does not hang it.
+        rescue = threading.Timer(60.0, run.stop)
+        rescue.start()
+        with pytest.raises(SystemExit):
+            run.run()
+        rescue.cancel()
+        assert {worker.gone_because for worker in Fleet(store).workers.page(gone=True)} == {"left"}
 
 
 def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> None:
