@@ -9,6 +9,7 @@
 6    nothing correct was found, so nothing can be served; no such campaign
 7    the service refused, or doesn't answer
 130  interrupted; the same command resumes
+141  nobody reads the output any more, as behind `head`
 """
 
 from __future__ import annotations
@@ -24,3 +25,4 @@ EXIT_STORE: Final = 5
 EXIT_NOTHING: Final = 6
 EXIT_SERVICE: Final = 7
 EXIT_INTERRUPTED: Final = 130
+EXIT_UNREAD: Final = 141

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NoReturn
@@ -65,32 +66,47 @@ def gemmtune(
     """Options that precede every command."""
 
 
-def run(app: typer.Typer) -> None:
+def run(app: typer.Typer) -> NoReturn:
     """Runs one command. An expected failure ends it with one sentence and its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Files of others may hold what UTF-8 can't spell, and terminals may spell less than that.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        code = _code_of(app)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = exits.EXIT_UNREAD
+        # Python flushes again when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _code_of(app: typer.Typer) -> int:
+    """Runs one command; returns its exit code."""
+    try:
         # Typer returns the code of a command that exits, which is 130 where Ctrl-C ended it.
-        code = app(standalone_mode=False, prog_name="gemmtune")
+        code = app(standalone_mode=False, prog_name="gemmtune") or exits.EXIT_DONE
+    except SystemExit:
+        # So end Typer and Rich, with code 1, where nobody reads the output any more.
+        return exits.EXIT_UNREAD
     except KeyboardInterrupt:
         code = exits.EXIT_INTERRUPTED
     except Exception as error:
         if isinstance(error, _UsageError):
-            _refuse(error)
-        code = next((code for code, kinds in _EXIT_CODES if isinstance(error, kinds)), None)
-        if code is None:
+            return _refuse(error)
+        expected = next((code for code, kinds in _EXIT_CODES if isinstance(error, kinds)), None)
+        if expected is None:
             raise
         _fail(str(error))
-        sys.exit(code)
+        return expected
     if code == exits.EXIT_INTERRUPTED:
         resumes = any(sys.argv[1 : 1 + len(words)] == list(words) for words in _RESUMABLE)
         _fail("interrupted: everything measured is kept; the same command resumes" if resumes else "interrupted")
-    sys.exit(code or exits.EXIT_DONE)
+    return int(code)
 
 
-def _refuse(error: Any) -> NoReturn:  # noqa: ANN401  (a `_UsageError`)
-    """Ends the command: its command line is wrong, or empty, which shows the help text."""
+def _refuse(error: Any) -> int:  # noqa: ANN401  (a `_UsageError`)
+    """Says that the command line is wrong, or shows the help text if it is empty; returns the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
@@ -103,7 +119,7 @@ def _refuse(error: Any) -> NoReturn:  # noqa: ANN401  (a `_UsageError`)
         if given not in said:
             said = said.replace("Invalid value", f"{given!r} is an invalid value")
         _fail(f"{said}: see `{command} --help`")
-    sys.exit(error.exit_code)
+    return int(error.exit_code)
 
 
 def _fail(sentence: str) -> None:

@@ -7,6 +7,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -55,6 +57,19 @@ def interrupted(shell: Shell, words: tuple[str, ...]) -> Ran:
     return stopped
 
 
+def unread(home: Path, *words: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose standard output nobody reads."""
+    environment = {**os.environ, "GEMMTUNE_DB": str(home / "store.db")}
+    # As installed: Python writes what it has buffered only at its end.
+    environment.pop("PYTHONUNBUFFERED", None)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "gemmtune", *words]
+    ran = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    return ran.returncode, ran.stderr.decode()
+
+
 @contextmanager
 def filling_disk() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     """Yields two functions: one makes every further write to a file fail, as on a full disk, one frees space again."""
@@ -67,6 +82,14 @@ def filling_disk() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
         yield partial(limit, 0), partial(limit, soft)
     finally:
         limit(soft)
+
+
+@pytest.mark.parametrize("words", ["campaign list", "campaign list --json", "instructions", "--help"])
+def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, words: str) -> None:
+    Store.open(f"sqlite:///{tmp_path}/store.db").close()
+    assert unread(tmp_path, *words.split()) == (141, "")
+    code, said = unread(tmp_path, "campaign", "show", "7", "--json")
+    assert (code, said.count("\n")) == (141, 1)
 
 
 def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -> None:
