@@ -172,7 +172,9 @@ def run(
             with leaving(here.stop, "the round is reported as it stands") as asked:
                 here.run()
         found = document(summary(store, campaign.id))
-    show(found, as_json, shown.summary)
+    # As JSON the interruption is the one document.
+    if not (asked and as_json):
+        show(found, as_json, shown.summary)
     if asked:
         raise KeyboardInterrupt
     _end_with(found["parked"])

@@ -104,7 +104,8 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -
 
 def test_ctrl_c_in_a_campaign_reports_the_round_and_the_same_command_finishes(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
-    stopped = interrupted(shell, CAMPAIGN)
+    stopped = interrupted(shell, (*CAMPAIGN, "--json"))
+    assert stopped.json == {"error": "interrupted: everything measured is kept; the same command resumes"}
     assert "leaving: the round is reported as it stands" in stopped.err
     assert stopped.sentence.endswith("the same command resumes")
     resumed = shell(*CAMPAIGN)
