@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, Json, store_as_it_is
 from tuner.cli.output import say
 from tuner.evidence.backup import restore_backup
 from tuner.settings import database_url, settings
@@ -18,8 +18,11 @@ def backup(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Writes a consistent copy of the whole store to one file while services keep running."""
-    with open_store(db, create=False) as store:
+    """Writes a consistent copy of the whole store to one file while services keep running.
+
+    A store of an older version is copied as it is: back it up, then upgrade it.
+    """
+    with store_as_it_is(db) as store:
         counts = store.backup(file)
     _say(f"{file} holds", counts, as_json)
 

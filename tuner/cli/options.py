@@ -78,6 +78,25 @@ def open_store(db: str | None, create: bool = True) -> Store:
     return Store.open(_url_of(db), create, settings().db_connections)
 
 
+def store_as_it_is(db: str | None) -> Store:
+    """Opens the store that `--db` or the settings name without bringing its schema to this version's.
+
+    Raises:
+        StoreError: it is not there, can't be read, or a newer version wrote it.
+    """
+    from tuner.evidence.database import check_known, connect
+    from tuner.evidence.store import Store
+
+    store = Store(connect(_url_of(db), create=False))
+    try:
+        if (revision := store.revision()) != "none":
+            check_known(revision, "the store")
+    except StoreError:
+        store.close()
+        raise
+    return store
+
+
 def _url_of(db: str | None) -> str:
     from tuner.settings import database_url, settings
 

@@ -49,7 +49,7 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
     """Writes a snapshot of the whole store; returns the number of rows by table.
 
     Raises:
-        StoreError: the file exists or cannot be written, or the store cannot be read.
+        StoreError: the file exists or cannot be written, or the store cannot be read or has no tables.
     """
     if path.exists():
         raise StoreError(f"{path} exists: a backup never overwrites; give another file")
@@ -108,14 +108,16 @@ def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
     )
     with snapshot.begin() as connection:
         allow_pauses(connection)
-        tables = METADATA.sorted_tables
-        line({"schema": SCHEMA, "revision": current_revision(connection), "at": datetime.now(UTC).isoformat(),
-              "tables": [table.name for table in tables]})  # fmt: skip
-        for table in tables:
-            counts[table.name] = 0
+        revision = current_revision(connection)
+        if revision is None:
+            raise StoreError("the store has no tables: there is nothing to back up")
+        tables = _tables(connection)
+        line({"schema": SCHEMA, "revision": revision, "at": datetime.now(UTC).isoformat(), "tables": list(tables)})
+        for name, table in tables.items():
+            counts[name] = 0
             for row in _rows(connection, table):
-                line({"table": table.name, "row": row})
-                counts[table.name] += 1
+                line({"table": name, "row": row})
+                counts[name] += 1
     lines.write(json.dumps({"rows": sum(counts.values()), "digest": digest.hexdigest()}).encode() + b"\n")
     return counts
 
@@ -182,14 +184,16 @@ def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, 
 
 
 def _tables(connection: Connection) -> dict[str, Table]:
-    """This version's tables, with the columns that only the database has: a later migration drops them."""
+    """The tables that the database has of this version's, in order, with its columns: migrations make and drop some."""
     there, made = inspect(connection), MetaData()
-    tables = {table.name: table.to_metadata(made) for table in METADATA.sorted_tables}
-    for table in tables.values():
-        for column in there.get_columns(table.name) if there.has_table(table.name) else ():
-            if column["name"] not in table.columns:
-                table.append_column(Column(column["name"], column["type"]))
-    return tables
+    return {
+        table.name: Table(table.name, made, *(
+            Column(name, ours.type if (ours := table.columns.get(name)) is not None else column["type"],
+                   primary_key=name in table.primary_key.columns)
+            for column in there.get_columns(table.name) if (name := column["name"])
+        ))
+        for table in METADATA.sorted_tables if there.has_table(table.name)
+    }  # fmt: skip
 
 
 def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str, Any]]) -> None:

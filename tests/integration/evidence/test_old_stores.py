@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.registry import problem_from_key
+from tests.shell import Shell
 from tuner.errors import StoreError
 from tuner.evidence import database
 from tuner.evidence.backup import restore_backup
@@ -114,6 +115,32 @@ def test_an_old_backup_is_restored_and_answers_as_before(database_url: str) -> N
     assert (counts["measurement"], counts["best"], counts["campaign_problem"]) == (16, 2, 2)
     check_problems(database_url)
     check_answers(database_url)
+
+
+def test_an_old_store_is_backed_up_before_it_is_migrated(old_store: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["backup", str(tmp_path / "b.gz"), "--db", old_store])
+    assert told.exit_code == 0, told.output
+    engine = database.connect(old_store)
+    with engine.begin() as connection:
+        assert database.current_revision(connection) == "0006"
+    engine.dispose()
+    restored = f"sqlite:///{tmp_path}/restored.db"
+    counts = restore_backup(tmp_path / "b.gz", restored)
+    assert (counts["measurement"], counts["best"], counts["campaign_problem"]) == (16, 2, 2)
+    check_problems(restored)
+    check_answers(restored)
+
+
+@pytest.mark.parametrize(("revision", "said"), [("", "no tables"), ("9999", "newer than this gemmtune")])
+def test_what_is_no_store_of_a_known_version_is_not_backed_up(tmp_path: Path, revision: str, said: str) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as file:
+        if revision:
+            file.execute(f"CREATE TABLE gemmtune_alembic_version AS SELECT '{revision}' AS version_num")
+    file.close()
+    told = Shell(tmp_path)("backup", str(tmp_path / "b.gz"), "--db", str(tmp_path / "store.db"))
+    assert told.code == 5
+    assert said in told.sentence
+    assert not (tmp_path / "b.gz").exists()
 
 
 def test_an_old_key_that_no_kind_reads_stops_the_migration_and_leaves_the_store(old_store: str) -> None:
