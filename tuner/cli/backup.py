@@ -24,7 +24,7 @@ def backup(
     """
     with store_as_it_is(db) as store:
         counts = store.backup(file)
-    _say(f"{file} holds", counts, as_json)
+    _say(f"{file} has rows:", counts, as_json)
 
 
 def restore(
@@ -32,9 +32,9 @@ def restore(
 ) -> None:
     """Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."""
     counts = restore_backup(file, database_url(db) if db else settings().db_url)
-    _say("restored", counts, as_json)
+    _say("restored rows:", counts, as_json)
 
 
 def _say(what: str, counts: dict[str, int], as_json: bool) -> None:
-    found = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
-    say(f"{what} {found or 'nothing'}", {"rows": counts}, as_json)
+    found = ", ".join(f"{table} {count:,}" for table, count in counts.items() if count)
+    say(f"{what} {found or 'none'}", {"rows": counts}, as_json)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from space.registry import problem_from_key
 from tuner.cli.live import live_line
-from tuner.cli.output import console, notes, table
+from tuner.cli.output import console, counted, notes, table
 from tuner.cli.replays import print_replays
 from tuner.evidence.picks import LIBRARY
 
@@ -98,9 +98,10 @@ def summary(document: Document) -> None:
     if document["replayed"]:
         console.print(f"  times of {_problems(document['replayed'])} are replayed from recordings; no GPU was used")
     if won := document["won"]:
+        before, after = duration_us(won["library_us"]), duration_us(won["ours_us"])
         console.print(
-            f"  saved {won['share']:.1%} of the program's GEMM time over {won['problems']} problems, weighted by their "
-            f"counts: {duration_us(won['library_us'])} with cuBLASLt's first choices, {duration_us(won['ours_us'])} now"
+            f"  saved {won['share']:.1%} of the program's GEMM time over {_problems(won['problems'])}, weighted by "
+            f"their counts: {before} with cuBLASLt's first choices, {after} now"
         )
     console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}")
     for reason, count in document["parked"].items():
@@ -146,24 +147,20 @@ def _versus(ratio: Document | None, library: bool) -> str:
 
 
 def _problems(count: int) -> str:
-    return _counted(count, "problem")
-
-
-def _counted(count: int, word: str) -> str:
-    return f"1 {word}" if count == 1 else f"{count:,} {word}s"
+    return counted(count, "problem")
 
 
 def estimate(document: Document) -> None:
     """What a campaign would cost."""
     found = document
-    console.print(f"{_problems(found['problems'])} on {_counted(found['devices'], 'device model')}, at most "
-                  f"{_counted(found['most_candidates'], 'candidate')}")  # fmt: skip
+    console.print(f"{_problems(found['problems'])} on {counted(found['devices'], 'device model')}, at most "
+                  f"{counted(found['most_candidates'], 'candidate')}")  # fmt: skip
     console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
                   f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
     if found["seconds"] is None:
         console.print(f"  {'a device model has no live worker' if found['workers'] else NO_WORKER}")
     else:
-        live = _counted(found["workers"], "live worker")
+        live = counted(found["workers"], "live worker")
         console.print(f"  with {live} that can take it: about {duration(found['seconds'])}")
     for entry in found["untunable"]:
         console.print(f"  will be parked: {entry['problem']} ({entry['rules']})")

@@ -12,7 +12,7 @@ import typer
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.cli.options import Db, Json, timing_of
-from tuner.cli.output import console, emit
+from tuner.cli.output import console, counted, emit
 from tuner.exits import EXIT_BROKEN
 from tuner.fleet.checkup import Check, fleet_checkup, service_check
 from tuner.settings import Settings, database_url, settings
@@ -108,7 +108,7 @@ def _recordings(config: Settings) -> Check:
                 read_recording(path)
             except WorkerError as error:
                 bad.append(str(error))
-        found.append(f"recorded:{folder.name} ({len(paths)} problems)")
+        found.append(f"recorded:{folder.name} ({counted(len(paths), 'problem')})")
     if bad:
         return Check("recordings", "broken", bad[0], "fetch the file again")
     if not found:

@@ -14,7 +14,7 @@ import typer
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
-from tuner.cli.output import notes, say
+from tuner.cli.output import counted, notes, say
 from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
 from tuner.settings import settings
@@ -65,7 +65,7 @@ def record(
             line = {"name": name, "file": str(result.path), "screened": result.screened, "correct": result.correct}
             summary.append(line)
             notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}")
-    say(f"{len(summary)} problems recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
+    say(f"{counted(len(summary), 'problem')} recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
     if share is not None:
         notes.print(f"{shared(out, share)} recordings to send in: {share}")
     if failed:

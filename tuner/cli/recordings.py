@@ -10,7 +10,7 @@ import typer
 
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
-from tuner.cli.output import console, emit, say
+from tuner.cli.output import console, counted, emit, say
 from tuner.errors import ExportError
 from tuner.files import export_file
 from tuner.settings import settings
@@ -62,7 +62,8 @@ def export(
         if len(devices) > 1:
             raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
         export_file(out / FILE, table_bytes(table_of_recordings(recordings, devices[0])))
-        say(f"{out / FILE} holds the bests of {len(recordings)} recordings", {"written": [str(out / FILE)]}, as_json)
+        line = f"{out / FILE} holds the bests of {counted(len(recordings), 'recording')}"
+        say(line, {"written": [str(out / FILE)]}, as_json)
         return
     for path in _files(source):
         recording = read_recording(path)
@@ -71,7 +72,7 @@ def export(
             if not target.exists():
                 export_file(target, orjson.dumps(document))
                 written.append(str(target))
-    say(f"{len(written)} files written to {out}", {"written": written}, as_json)
+    say(f"{counted(len(written), 'file')} written to {out}", {"written": written}, as_json)
 
 
 @app.command()
@@ -84,7 +85,7 @@ def save(
     """Saves a store's measurements of one GPU model as recordings, one per problem. Keeps files that exist."""
     with open_store(db, create=False) as store:
         written = save_studies(store, device, out)
-    say(f"{len(written)} recordings written to {out}", {"written": [str(path) for path in written]}, as_json)
+    say(f"{counted(len(written), 'recording')} written to {out}", {"written": [str(path) for path in written]}, as_json)
 
 
 def _files(source: Path | None) -> list[Path]:

@@ -10,7 +10,7 @@ import typer
 from space.devices import profile_named
 from space.errors import ProblemError
 from tuner.cli.options import AUTO, DeviceName, Json
-from tuner.cli.output import console, notes, show, table
+from tuner.cli.output import console, counted, notes, show, table
 from tuner.cli.shape_options import BlockScaledAs, Ms, Sources, Tf32, Tp, asked_of
 from tuner.files import export_file
 from tuner.tables.importers import shapes_of
@@ -63,7 +63,7 @@ def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None,
         rest = sum(each.share for each in listed[len(shown) :])
         console.print(f"and {len(listed) - len(shown):,} more, {rest:.1%} of the time: --all lists them")
     runs = sum(each.count for each in listed)
-    console.print(f"{len(listed):,} problems, {runs:,} runs; times are roofline bounds on {device}")
+    console.print(f"{counted(len(listed), 'problem')}, {counted(runs, 'run')}; times are roofline bounds on {device}")
     for reason, count in found.left_out.items():
         console.print(f"left out {count:,} ×: {reason}")
     for sentence in found.notes:

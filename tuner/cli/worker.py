@@ -16,7 +16,7 @@ from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, campaign_client_at
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json
-from tuner.cli.output import notes, say, show
+from tuner.cli.output import counted, notes, say, show
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.errors import CampaignError, SettingsError
@@ -72,7 +72,7 @@ def run(
         own_name = name or f"{socket.gethostname()}-{os.getpid()}"
         _log_as(own_name)
         rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, liveness_fd)
-        notes.print(f"{rounds} {'round' if rounds == 1 else 'rounds'} ended")
+        notes.print(f"{counted(rounds, 'round')} ended")
         return
     _log_as(f"{name or socket.gethostname()} pool")
     flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}
@@ -185,5 +185,6 @@ def revoke(
         raise CampaignError("give either a worker's name or --token NAME")
     with campaign_client_at(db, url, insecure) as client:
         found = client.revoke(name, token, since.replace(tzinfo=UTC) if since else None, reason)
-    line = f"{found['measurements']:,} measurements of {name or f'token {token}'} are out of the running"
-    say(f"{line}; bests of {found['bests']:,} problems were replaced or removed", found, as_json)
+    theirs = f"{counted(found['measurements'], 'measurement')} of {name or f'token {token}'}"
+    bests = f"bests of {counted(found['bests'], 'problem')}"
+    say(f"out of the running: {theirs}; replaced or removed: {bests}", found, as_json)

@@ -141,12 +141,12 @@ def _queue(store: Store, settle: Callable[[float], None]) -> Check:
     counts = Counter[str]()
     for (_, status), count in fleet_statistics(store).rounds.items():
         counts[status] += count
-    state = f"{counts['queued']} rounds queued, {counts['running']} running"
+    state = f"rounds: {counts['queued']} queued, {counts['running']} running"
     if not found:
         return Check("queue", "ok", f"{state}; the queue and the tables agree")
     said = "; ".join(sorted(found)[:_MOST_NAMED])
     fix = "a running service repairs it within 15 s: start one, and read its log if this persists"
-    return Check("queue", "broken", f"{state}; {len(found)} mismatches: {said}", fix)
+    return Check("queue", "broken", f"{state}; the queue and the tables disagree ({len(found)} ×): {said}", fix)
 
 
 def _mismatches(store: Store) -> set[str]:
@@ -197,7 +197,7 @@ def _problems(store: Store) -> Check:
     parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
     number = rows[-1][0]
     return Check(
-        "problems", "warning", f"{sum(count for _, count in rows)} are parked: {_named(parked)}",
+        "problems", "warning", f"parked: {sum(count for _, count in rows)}, {_named(parked)}",
         f"`gemmtune campaign results {number}` shows each reason; a new campaign tries them again",
     )  # fmt: skip
 

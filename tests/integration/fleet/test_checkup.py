@@ -45,7 +45,7 @@ def test_a_fleet_that_works_is_well(fleet: Fleet, database_url: str) -> None:
     assert {name: check.state for name, check in found.items()} == WELL | {
         "queue": "ok", "workers": "ok", "problems": "ok",
     }  # fmt: skip
-    assert found["queue"].found.startswith("5 rounds queued, 1 running")
+    assert found["queue"].found.startswith("rounds: 5 queued, 1 running")
     assert found["workers"].found.startswith("1 live, 0 of them draining")
 
 

@@ -1,10 +1,10 @@
-"""Tables of commands stay within 100 columns where there is no terminal, and lose nothing."""
+"""Output of commands: tables within 100 columns where there is no terminal, which lose nothing, and counts."""
 
 from __future__ import annotations
 
 import pytest
 
-from tuner.cli.output import PLAIN_COLUMNS, table
+from tuner.cli.output import PLAIN_COLUMNS, counted, table
 
 
 def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,3 +14,7 @@ def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys
     assert max(map(len, lines)) <= PLAIN_COLUMNS == 100
     assert any("measured (replay)" in line for line in lines)
     assert "".join("".join(lines).split()).count("knob_39=39") >= 1
+
+
+def test_counts_are_in_the_right_number() -> None:
+    assert [counted(count, "problem") for count in (0, 1, 2_000)] == ["0 problems", "1 problem", "2,000 problems"]
