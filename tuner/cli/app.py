@@ -20,7 +20,8 @@ from workers.errors import WorkerError
 #: The first row with an error's class decides: an unknown campaign is also a campaign error.
 _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
     (exits.EXIT_NOTHING,
-     (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign)),
+     (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign,
+      errors.UnknownWorker)),
     (exits.EXIT_STORE, (errors.StoreError, errors.ExportError, errors.TableError)),
     (exits.EXIT_DEVICE, (errors.DeviceError, WorkerError)),
     (exits.EXIT_SERVICE, (errors.FleetError,)),

@@ -113,6 +113,13 @@ def test_a_worker_that_runs_once_does_not_wait_for_ever(
     assert "does not answer" in said.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("words", ["campaign show 99", "worker drain 99", "worker revoke nobody"])
+def test_what_is_not_there_has_one_exit_code(shell: CampaignShell, words: str) -> None:
+    said = shell(*words.split())
+    assert said.code == 6
+    assert said.sentence.startswith("gemmtune: there is no ")
+
+
 def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
     made = shell("campaign", "create", str(shell.home / "list.csv"), "--json").json
     number = str(made["id"])

@@ -137,8 +137,10 @@ class Workers:
         with self._store.transaction(writes=True) as session:
             row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
             if row is None:
-                why = WorkerGone if session.get(WorkerRow, worker_id) else UnknownWorker
-                raise why(f"worker {worker_id} is gone: `gemmtune worker list` lists the live ones")
+                known, live = session.get(WorkerRow, worker_id), "`gemmtune worker list` lists the live ones"
+                if known is None:
+                    raise UnknownWorker(f"there is no worker {worker_id}: {live}")
+                raise WorkerGone(f"worker {worker_id} is gone: {live}")
             row.status = "draining"
             session.flush()
             return self._read(session, WorkerRow.id == worker_id)[0]
