@@ -34,11 +34,12 @@ from tuner.cli.output import notes, show
 from tuner.cli.shape_options import Ms, Sources, Tf32, Tp, asked_of
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
+from tuner.errors import CampaignError
 from tuner.exits import EXIT_NOTHING
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import document
-from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
+from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
@@ -162,6 +163,7 @@ def run(
         return
     with open_store(db) as store:
         campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
+        _check_goes_on(campaign)
         say_device(facts)
         with shown.watching(quiet=as_json) as show_progress:
             here = EmbeddedRun(
@@ -178,6 +180,21 @@ def run(
     if asked:
         raise KeyboardInterrupt
     _end_with(found["parked"])
+
+
+def _check_goes_on(campaign: Campaign) -> None:
+    """Refuses a campaign of which no round would ever begin.
+
+    Raises:
+        CampaignError: somebody has paused or cancelled it.
+    """
+    if campaign.status is CampaignStatus.PAUSED:
+        fix = f"`gemmtune campaign resume {campaign.id}`, then run it again"
+    elif campaign.status is CampaignStatus.CANCELLED:
+        fix = "--again creates a new one"
+    else:
+        return
+    raise CampaignError(f"campaign {campaign.id} of these problems is {campaign.status}: {fix}")
 
 
 def _estimate_here(worker: Worker, client: LocalCampaigns, request: CampaignRequest, as_json: bool) -> None:

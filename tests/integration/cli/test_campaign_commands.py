@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.shell import Shell
 from tests.support import FAMILY, record_problem
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
+from tuner.fleet.embedded import EmbeddedRun
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
@@ -118,6 +120,20 @@ def test_what_is_not_there_has_one_exit_code(shell: CampaignShell, words: str) -
     said = shell(*words.split())
     assert said.code == 6
     assert said.sentence.startswith("gemmtune: there is no ")
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"), [("pause", "`gemmtune campaign resume 1`, then run it again"), ("cancel", "--again creates")]
+)
+def test_a_campaign_that_would_not_go_on_is_not_waited_for(tmp_path: Path, change: str, fix: str) -> None:
+    shell = CampaignShell(tmp_path, str(tmp_path / "store.db"))
+    words = ("campaign", "run", str(shell.home / "list.csv"), "--device", "recorded:h200")
+    with patch.object(EmbeddedRun, "run"):
+        shell(*words)
+    assert shell("campaign", change, "1").code == 0
+    said = shell(*words)
+    assert said.code == 3
+    assert fix in said.sentence
 
 
 def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
