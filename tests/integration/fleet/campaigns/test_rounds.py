@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -129,6 +130,20 @@ def test_one_claim_too_many_gives_the_same_round_again(fleet: Fleet) -> None:
     fleet.campaign()
     hand = fleet.hand()
     assert hand.claimed() == hand.claimed()
+
+
+def test_another_lease_than_the_rounds_own_is_refused(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    config, *_ = hand.begin(task).propose()
+    forged = replace(task, lease="0" * len(task.lease))
+    report = partial(hand.report, forged, [measured(config, 20.0, PROBLEMS[0])])
+    for call in (partial(hand.begin, forged), partial(hand.announce, forged, [config]), report):
+        with pytest.raises(LeaseLost):
+            call()
+    assert fleet.store.counts()["measurement"] == 0
+    hand.work(task)
 
 
 def test_a_report_that_comes_twice_is_stored_once(fleet: Fleet) -> None:
