@@ -18,6 +18,8 @@ def _home(*parts: str) -> Path:
 
 #: Most seconds from a worker's first SIGTERM to its end. Supervisors kill after 30 s or more.
 END_SECONDS: Final = 27.0
+#: How long a command for whose end somebody waits retries a call: longer than a service's restart.
+PATIENCE_SECONDS: Final = 60.0
 
 
 class Settings(BaseModel):

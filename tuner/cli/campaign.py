@@ -34,17 +34,17 @@ from tuner.cli.output import notes, show
 from tuner.cli.shape_options import Ms, Sources, Tf32, Tp, asked_of
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
-from tuner.errors import CampaignError
+from tuner.errors import CampaignError, StoreError, Unreachable
 from tuner.exits import EXIT_NOTHING
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
-from tuner.fleet.campaigns.documents import document
+from tuner.fleet.campaigns.documents import Document, document
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
-from tuner.settings import settings
+from tuner.settings import PATIENCE_SECONDS, settings
 from tuner.studying.open_worker import open_worker
 from tuner.tables import problems
 from tuner.tables.importers import shapes_of
@@ -227,12 +227,27 @@ def show_one(number: Number, db: Db = None, url: Url = None, insecure: Insecure 
 def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Watches a campaign until it ends."""
     with campaign_client_at(db, url, insecure) as client, shown.watching(quiet=as_json) as show_progress:
-        while (progress := client.progress(number))["campaign"]["status"] in ("running", "paused"):
+        progress = client.progress(number)
+        while progress["campaign"]["status"] in ("running", "paused"):
             show_progress(progress)
             time.sleep(_WATCH_SECONDS)
-        final = client.summary(number)
+            progress = _reached(lambda: client.progress(number))
+        final = _reached(lambda: client.summary(number))
     show(final, as_json, shown.summary)
     _end_with(final["parked"])
+
+
+def _reached(call: Callable[[], Document]) -> Document:
+    """The answer to a call, which is repeated while the service restarts."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except (StoreError, Unreachable) as error:
+            if time.monotonic() >= until:
+                raise
+            notes.print(f"{error}; trying again")
+        time.sleep(_WATCH_SECONDS)
 
 
 @app.command("results")

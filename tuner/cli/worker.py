@@ -27,14 +27,12 @@ from tuner.fleet.agent.ending import LastResort
 from tuner.fleet.agent.pool import FINAL, FINAL_ONCE, AgentPool, AgentProcess, report_liveness
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
-from tuner.settings import Settings, settings
+from tuner.settings import PATIENCE_SECONDS, Settings, settings
 from tuner.studying.open_worker import every_device, open_worker
 from workers.ports import Worker
 
 #: Timeout of a worker's calls: one that was told to end may be in the middle of one.
 _CALL_SECONDS: Final = 10.0
-#: How long a worker with `--once`, for whose end somebody waits, retries a call: longer than a service's restart.
-_PATIENCE_SECONDS: Final = 60.0
 
 app = group("Workers: run one here, list them, drain one, revoke its reports.")
 
@@ -113,7 +111,7 @@ def _work(
         agent = Agent(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model, end_seconds=config.end_seconds,
-            patience_seconds=_PATIENCE_SECONDS if once else math.inf,
+            patience_seconds=PATIENCE_SECONDS if once else math.inf,
         )  # fmt: skip
         last_resort = LastResort(agent.close_device, config.end_seconds)
 

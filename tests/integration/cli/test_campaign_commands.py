@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +21,10 @@ from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, eventually, facts
 from tests.shell import Shell
 from tests.support import FAMILY, record_problem
+from tuner.errors import Unreachable
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.client import LocalCampaigns
+from tuner.fleet.campaigns.documents import Document
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.embedded import EmbeddedRun
 
@@ -109,7 +113,7 @@ def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_pa
 def test_a_worker_that_runs_once_does_not_wait_for_ever(
     shell: CampaignShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.worker._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("tuner.cli.worker.PATIENCE_SECONDS", 0.0)
     said = shell("worker", "run", "--once", "--device", "recorded:h200", "--url", f"http://127.0.0.1:{free_port()}")
     assert said.code == 7
     assert "does not answer" in said.err.splitlines()[-1]
@@ -134,6 +138,33 @@ def test_a_campaign_that_would_not_go_on_is_not_waited_for(tmp_path: Path, chang
     said = shell(*words)
     assert said.code == 3
     assert fix in said.sentence
+
+
+def test_who_watches_a_campaign_outlasts_a_restart(shell: CampaignShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.cli.campaign._WATCH_SECONDS", 0.0)
+    number = shell("campaign", "create", "--ladder", "m=16 n=256 k=256", "--json").json["id"]
+    progress, calls = LocalCampaigns.progress, count(1)
+
+    def restarting(client: LocalCampaigns, campaign: int) -> Document:
+        match next(calls):
+            case 2:
+                raise Unreachable("planted")
+            case 3:
+                client.change(campaign, "cancel")
+        return progress(client, campaign)
+
+    with patch.object(LocalCampaigns, "progress", restarting):
+        watched = shell("campaign", "watch", str(number))
+    assert (watched.code, "planted; trying again" in watched.err) == (0, True)
+
+    monkeypatch.setattr("tuner.cli.campaign.PATIENCE_SECONDS", 0.0)
+    number, calls = shell("campaign", "create", "--ladder", "m=17 n=256 k=256", "--json").json["id"], count(1)
+    with patch.object(LocalCampaigns, "progress", restarting):
+        assert shell("campaign", "watch", str(number)).code == 7
+    # There was no service to begin with.
+    calls = count(2)
+    with patch.object(LocalCampaigns, "progress", restarting):
+        assert "trying again" not in shell("campaign", "watch", str(number)).err
 
 
 def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
