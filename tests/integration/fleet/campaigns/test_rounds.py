@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
 from tuner.fleet.campaigns.statistics import fleet_statistics
+from tuner.fleet.campaigns.workers import LiveWorker, touch
 from workers.measurement import Measurement, Outcome, Policy
 
 
@@ -144,6 +146,28 @@ def test_another_lease_than_the_rounds_own_is_refused(fleet: Fleet) -> None:
             call()
     assert fleet.store.counts()["measurement"] == 0
     hand.work(task)
+
+
+def test_a_round_is_charged_by_the_services_clock(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    fleet.rounds.finish(task.round_id, task.lease, RoundReport(busy_seconds=80_000.0, failure="planted"))
+    (worker,) = fleet.workers.page()
+    assert 0 <= worker.busy_seconds < 80_000
+
+    # The clock was set back meanwhile.
+    task = hand.claimed()
+
+    def earlier(*given: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given)
+        return worker._replace(at=worker.at - timedelta(hours=1))
+
+    monkeypatch.setattr("tuner.fleet.campaigns.rounds.touch", earlier)
+    charged = results.progress(fleet.store, 1).gpu_seconds
+    fleet.rounds.finish(task.round_id, task.lease, RoundReport(busy_seconds=1.0, failure="planted"))
+    assert results.progress(fleet.store, 1).gpu_seconds == charged
+    assert fleet.workers.page()[0].busy_seconds == worker.busy_seconds
 
 
 def test_a_report_that_comes_twice_is_stored_once(fleet: Fleet) -> None:
