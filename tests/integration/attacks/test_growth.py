@@ -103,6 +103,21 @@ def test_old_rows_are_deleted_as_fast_as_a_large_fleet_makes_them(
     assert deleted == [2, 2, 1, 0]
 
 
+def test_a_worker_stays_while_a_round_names_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    fleet = Fleet(store, BY_HAND)
+    fleet.campaign(PROBLEMS[:4])
+    old, new = fleet.hand(0), fleet.hand(1)
+    for hand in (old, old, old, new):
+        hand.work(hand.claimed())
+    fleet.workers.leave(old.id)
+    with store.transaction(writes=True) as session:
+        session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
+        session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+    assert delete_old(store, 90.0) == {"old rounds deleted": 2}
+    assert delete_old(store, 90.0) == {"old rounds deleted": 1, "old workers deleted": 1}
+
+
 def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(store: Store) -> None:
     _, old, new = worked(store)
     assert delete_old(store, 90.0)["old workers deleted"] == 1
