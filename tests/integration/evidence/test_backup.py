@@ -15,6 +15,7 @@ from tests.support import keep_best
 from tuner.errors import StoreError
 from tuner.evidence import tokens
 from tuner.evidence.backup import restore_backup
+from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 
@@ -54,6 +55,10 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
     assert restore_backup(tmp_path / "b.gz", url).items() <= counts.items()
     with Store.open(url) as store:
         assert (store.counts(), store.bests(), store.page()) == (counts, bests, pages)
+        # The queue's numbers would mean other jobs and workers here.
+        with store.transaction() as session:
+            numbered = sa.or_(RoundRow.job_id.is_not(None), WorkerRow.engine_id.is_not(None))
+            assert session.scalar(sa.select(sa.func.count()).select_from(RoundRow).join(WorkerRow).where(numbered)) == 0
         # The old worker is gone and its round is lost; another worker finishes the campaign.
         fleet = Fleet(store)
         with store._engine.begin() as connection:
