@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from benchmarks.postgres import Postgres
 from tests.fleet import PROBLEMS, Fleet
 from tests.support import keep_best
 from tuner.errors import StoreError
-from tuner.evidence import tokens
+from tuner.evidence import backup, tokens
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
@@ -69,6 +70,19 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
             hand.work(task)
         assert results.progress(store, 1).problems["done"] == len(PROBLEMS)
         keep_best(store, PROBLEMS[0])
+
+
+def test_a_backup_is_of_one_moment(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = backup._rows
+    with Store.open(database_url) as store:
+        tokens.make(store, "early", ["read"])
+
+        def meanwhile(connection: sa.Connection, table: sa.Table) -> Iterator[dict[str, Any]]:
+            tokens.make(store, f"late-{table.name}", ["read"])
+            return rows(connection, table)
+
+        monkeypatch.setattr(backup, "_rows", meanwhile)
+        assert store.backup(tmp_path / "b.gz")["token"] == 1
 
 
 def test_a_backup_never_overwrites(tmp_path: Path) -> None:
