@@ -22,7 +22,9 @@ _Name = Annotated[str, typer.Argument(help="Name of the token, as in node-7 or c
 def create(
     name: _Name,
     scope: Annotated[list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; repeatable.")],
-    days: Annotated[float | None, typer.Option(min=0, max=36_500, help="Days until it expires. \\[default: never]")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0, max=36_500, help="Days until it expires. \\[default: never]")
+    ] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
