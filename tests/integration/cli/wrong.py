@@ -245,7 +245,7 @@ ON_A_STORE: Final[tuple[Case, ...]] = (
     ("restore {home}/file --db {home}/other.db", 5, "can't be read as a backup"),
     ("campaign show 999", 6, "there is no campaign 999"),
     ("campaign pause 999", 6, "there is no campaign 999"),
-    ("worker drain 999", 7, "worker 999 is gone"),
+    ("worker drain 999", 6, "there is no worker 999"),
     ("worker revoke", 3, "worker"),
     ("token create '' --scope read", 3, "name"),
     ("token create x --scope fly", 3, "fly was given"),
