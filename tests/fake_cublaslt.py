@@ -128,8 +128,9 @@ class Recorder:
             raise self.cuBLASLtError("no such tile")
 
     def matmul(self, *arguments: int) -> None:
-        kind = ctypes.c_int32 if self.attributes["scale"] == 10 else ctypes.c_float
-        self.scalars.append((kind.from_address(arguments[2]).value, kind.from_address(arguments[7]).value))
+        kind = np.dtype({0: np.float32, 2: np.float16, 10: np.int32}[self.attributes["scale"]])
+        read = [np.frombuffer(ctypes.string_at(arguments[at], kind.itemsize), kind)[0].item() for at in (2, 7)]
+        self.scalars.append((read[0], read[1]))
         self.calls.append(arguments)
 
     @staticmethod

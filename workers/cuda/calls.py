@@ -189,6 +189,7 @@ class LibraryCallOn:
         self._matmul, self._algorithm, self._stream = matmul, algorithm, int(stream.handle)
         self._workspace = self._bias = 0
         self._scales = 0, 0
+        self._factors = 1.0, 0.0
         self._alpha, self._beta = matmul.scalar(1.0), matmul.scalar(0.0)
         self._at_alpha, self._at_beta = ctypes.addressof(self._alpha), ctypes.addressof(self._beta)
 
@@ -211,9 +212,11 @@ class LibraryCallOn:
         if bias != self._bias:
             self._matmul.set_bias(bias)
             self._bias = bias
-        if not self._matmul.whole:
+        factors = alpha, beta if source else 0.0
+        if factors != self._factors and not self._matmul.whole:
             # The library reads both before it returns, even while a stream is captured.
-            self._alpha.value, self._beta.value = alpha, beta if source else 0.0
+            self._alpha.value, self._beta.value = (self._matmul.scalar(each).value for each in factors)
+            self._factors = factors
         self._matmul.launch(
             self._stream, Copy(a, b, c, source, bias, alpha, beta), self._algorithm, self._workspace, self._at_alpha,
             self._at_beta,

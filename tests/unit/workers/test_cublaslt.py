@@ -224,6 +224,14 @@ def test_a_call_without_a_source_adds_nothing_of_c() -> None:
         assert lt.scalars == [(1, 0)]
 
 
+def test_factors_of_a_call_are_of_the_accumulators_type() -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp16_acc16", epilogue="alpha+beta")
+    ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=0))  # type: ignore[arg-type]
+    for source, alpha, beta in ((0, 1.0, 1.0), (4, 0.5, 2.0), (4, 0.5, 2.0), (0, 0.5, 2.0)):
+        ready(1, 2, 3, source, 0, alpha, beta)
+    assert lt.scalars == [(1.0, 0.0), (0.5, 2.0), (0.5, 2.0), (0.5, 0.0)]
+
+
 def test_a_call_of_what_the_library_has_not_is_refused() -> None:
     with pytest.raises(CudaError, match="silu"):
         calls.LibraryCall(Gemm.of(8, 8, 8, epilogue="silu"), FAMILY.config({}), library_of(Recorder()))
