@@ -36,7 +36,7 @@ class Monitor:
 
         self._nvml: Any = nvml
         nvml.init_v2()
-        self._handle = nvml.device_get_handle_by_uuid(uuid)
+        self._handle, self._whole = _card_of(nvml, uuid)
         # In a container NVML returns the host's process ids: ours is the one that appeared with our context.
         self._own = frozenset(self._memory_by_process()) - present | {os.getpid()}
 
@@ -65,10 +65,13 @@ class Monitor:
 
         The counter moves ten times a second.
         """
+        if not self._whole:
+            # The board's counter would count the other slices too.
+            return None
         try:
             return int(self._nvml.device_get_total_energy_consumption(self._handle)) / 1000
         except Exception:
-            # Not every board has the counter, and a MIG slice has none of its own.
+            # Not every board has the counter.
             return None
 
     def others(self) -> tuple[str, ...]:
@@ -167,6 +170,18 @@ def processes_of(ordinal: int) -> frozenset[int]:
     except Exception:
         # `open_device` reports the reason.
         return frozenset()
+
+
+def _card_of(nvml: Any, uuid: str) -> tuple[int, bool]:  # noqa: ANN401
+    """NVML's handle of the card of a device, and whether the device is all of it.
+
+    Of a MIG slice CUDA tells the slice's uuid; clocks, power and temperature are those of the card that it is cut from.
+    """
+    try:
+        return nvml.device_get_handle_by_uuid(uuid), True
+    except nvml.NvmlError:
+        part = nvml.device_get_handle_by_uuid(uuid.replace("GPU-", "MIG-", 1))
+        return nvml.device_get_device_handle_from_mig_device_handle(part), False
 
 
 def _share_text(share: int | None) -> str:

@@ -20,13 +20,24 @@ class Nvml(SimpleNamespace):
     ClockType = SimpleNamespace(CLOCK_SM=1, CLOCK_MEM=2)
     TemperatureSensors = SimpleNamespace(TEMPERATURE_GPU=0)
 
+    class NvmlError(Exception):
+        pass
+
     def __init__(self) -> None:
-        super().__init__(processes={THEIRS: 3 * 2**30}, shares={}, reasons=0x4 | 0x40 | 0x1)
+        super().__init__(processes={THEIRS: 3 * 2**30}, shares={}, reasons=0x4 | 0x40 | 0x1, known={"GPU-0": 1})
 
     def init_v2(self) -> None: ...
 
     def device_get_handle_by_uuid(self, uuid: str) -> int:
-        return 1
+        if uuid not in self.known:
+            raise self.NvmlError("not found")
+        return int(self.known[uuid])
+
+    def device_get_device_handle_from_mig_device_handle(self, handle: int) -> int:
+        return {7: 1}[handle]
+
+    def device_get_total_energy_consumption(self, handle: int) -> int:
+        return {1: 12_345}[handle]
 
     def device_get_compute_running_processes_v3(self, handle: int) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid, used_gpu_memory=used) for pid, used in self.processes.items()]
@@ -40,7 +51,7 @@ class Nvml(SimpleNamespace):
         return int(self.reasons)
 
     def device_get_clock_info(self, handle: int, kind: int) -> int:
-        return {1: 1980, 2: 3201}[kind]
+        return {1: 1980, 2: 3201}[kind] * {1: 1}[handle]
 
     def device_get_power_usage(self, handle: int) -> int:
         return 654_321
@@ -75,6 +86,14 @@ def test_others_are_told_with_pid_memory_and_share(nvml: Nvml) -> None:
         "process 99 uses this GPU too (3.0 GiB, 35 % of its multiprocessors' time)",
         "process 100 uses this GPU too (0.5 GiB, idle lately)",
     )
+
+
+def test_the_clocks_of_a_slice_are_its_cards_and_its_energy_is_not(nvml: Nvml) -> None:
+    assert monitor(nvml).energy_joules() == 12.345
+    nvml.known = {"MIG-0": 7}
+    part = monitor(nvml)
+    assert part.read().sm_mhz == 1980
+    assert part.energy_joules() is None
 
 
 def test_alone_is_alone(nvml: Nvml) -> None:
