@@ -18,6 +18,8 @@ _REASONS: Final[dict[int, str]] = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake",
 }
+#: NVML's word for memory that it may not tell (nvml.h: NVML_VALUE_NOT_AVAILABLE, as 64 bits).
+_UNTOLD: Final = 2**64 - 1
 #: Seconds between two looks at the energy counter, which moves every 0.1 s.
 LOOK_SECONDS: Final = 0.004
 #: Reasons to repeat a round: the card is protecting itself. A power cap is its normal state under load.
@@ -81,7 +83,7 @@ class Monitor:
             return ()
         shares = self._share_by_process()
         return tuple(
-            f"process {pid} uses this GPU too ({used / 2**30:.1f} GiB, {_share_text(shares.get(pid))})"
+            f"process {pid} uses this GPU too ({_memory_text(used)}, {_share_text(shares.get(pid))})"
             for pid, used in sorted(found.items())
         )
 
@@ -182,6 +184,10 @@ def _card_of(nvml: Any, uuid: str) -> tuple[int, bool]:  # noqa: ANN401
     except nvml.NvmlError:
         part = nvml.device_get_handle_by_uuid(uuid.replace("GPU-", "MIG-", 1))
         return nvml.device_get_device_handle_from_mig_device_handle(part), False
+
+
+def _memory_text(used: int) -> str:
+    return "memory unknown" if used == _UNTOLD else f"{used / 2**30:.1f} GiB"
 
 
 def _share_text(share: int | None) -> str:

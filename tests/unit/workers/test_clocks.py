@@ -88,6 +88,11 @@ def test_others_are_told_with_pid_memory_and_share(nvml: Nvml) -> None:
     )
 
 
+def test_memory_that_nvml_may_not_tell_is_no_number(nvml: Nvml) -> None:
+    nvml.processes[THEIRS] = 2**64 - 1
+    assert monitor(nvml).others() == ("process 99 uses this GPU too (memory unknown, idle lately)",)
+
+
 def test_the_clocks_of_a_slice_are_its_cards_and_its_energy_is_not(nvml: Nvml) -> None:
     assert monitor(nvml).energy_joules() == 12.345
     nvml.known = {"MIG-0": 7}
