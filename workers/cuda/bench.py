@@ -346,9 +346,12 @@ class Bench:
 
 def _open_monitor(uuid: str, present: frozenset[int]) -> Monitor:
     try:
-        return Monitor(uuid, present)
+        monitor = Monitor(uuid, present)
+        # A virtual GPU may not tell its power: found out later, it would end the process at every candidate.
+        monitor.read()
     except Exception as error:
         raise DriverError(
             f"NVML can't be used ({type(error).__name__}: {error}), and a time without its clocks is no measurement: "
-            f"install the whole driver"
+            f"install the whole driver, or use a GPU whose clocks, power and temperature nvidia-smi shows"
         ) from error
+    return monitor

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from workers.cuda import clocks
+from workers.cuda import bench, clocks
+from workers.errors import DriverError
 
 OURS, THEIRS, LATER = 4711, 99, 100
 
@@ -27,6 +28,8 @@ class Nvml(SimpleNamespace):
         super().__init__(processes={THEIRS: 3 * 2**30}, shares={}, reasons=0x4 | 0x40 | 0x1, known={"GPU-0": 1})
 
     def init_v2(self) -> None: ...
+    def system_get_driver_version(self) -> str:
+        return "580.1"
 
     def device_get_handle_by_uuid(self, uuid: str) -> int:
         if uuid not in self.known:
@@ -113,6 +116,17 @@ def test_clocks_are_read_with_the_reasons_that_lower_them(nvml: Nvml) -> None:
     assert (read.sm_mhz, read.memory_mhz, read.power_w, read.temperature_c) == (1980, 3201, 654.321, 61)
     assert read.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
     assert set(read.throttle_reasons) & clocks.DISTURBING == {"hw_thermal_slowdown"}
+
+
+def test_a_card_that_hides_its_power_is_refused_before_anything_is_measured(nvml: Nvml) -> None:
+    assert bench._open_monitor("GPU-0", frozenset()).driver == "580.1"
+
+    def hidden(handle: int) -> int:
+        raise nvml.NvmlError("not supported")
+
+    nvml.device_get_power_usage = hidden
+    with pytest.raises(DriverError, match=r"not supported.*power"):
+        bench._open_monitor("GPU-0", frozenset())
 
 
 def test_power_is_counted_between_two_steps_of_the_counter() -> None:
