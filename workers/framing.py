@@ -16,24 +16,28 @@ _LENGTH = struct.Struct("<I")
 
 
 class Silence(Exception):
-    """No complete document arrived before the deadline."""
+    """The other end wrote, or read, no complete document before the deadline."""
 
 
 class Hangup(Exception):
     """The other end is gone, or does not speak this protocol."""
 
 
-def send(fd: int, document: dict[str, Any]) -> None:
-    """Writes one document.
+def send(fd: int, document: dict[str, Any], seconds: float | None = None) -> None:
+    """Writes one document, waiting at most `seconds` for the other end to read what a pipe does not hold.
 
     Raises:
+        Silence: the deadline passed.
         Hangup: the other end is gone.
     """
+    until = _until(seconds)
     body = json.dumps(document).encode()
     view = memoryview(_LENGTH.pack(len(body)) + body)
     try:
         while view:
-            view = view[os.write(fd, view) :]
+            _await([], [fd], until)
+            # A pipe that is ready takes this much at once; more might wait, without a deadline.
+            view = view[os.write(fd, view[: select.PIPE_BUF]) :]
     except OSError as error:
         raise Hangup(f"the pipe is closed ({error.strerror})") from error
 
@@ -45,7 +49,7 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
         Silence: the deadline passed.
         Hangup: the pipe ended, or the input is not a document.
     """
-    until = None if seconds is None else time.monotonic() + seconds
+    until = _until(seconds)
     (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, until))
     if length > MAX_BYTES:
         raise Hangup(f"a document of {length:,} bytes was announced, more than {MAX_BYTES:,}")
@@ -66,11 +70,19 @@ def arrived(fd: int) -> bool:
 def _exactly(fd: int, count: int, until: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        left = None if until is None else max(until - time.monotonic(), 0)
-        if not select.select([fd], [], [], left)[0]:
-            raise Silence
+        _await([fd], [], until)
         part = os.read(fd, count - len(parts))
         if not part:
             raise Hangup("the pipe ended")
         parts += part
     return bytes(parts)
+
+
+def _until(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _await(read: list[int], write: list[int], until: float | None) -> None:
+    left = None if until is None else max(until - time.monotonic(), 0)
+    if not any(select.select(read, write, [], left)):
+        raise Silence

@@ -69,20 +69,28 @@ class Supervisor:
             Died: it did not answer in time, or ended. It is gone now; the next question starts another.
             ProcessError: no process can be started.
         """
-        self.tell(document)
+        self.tell(document, seconds)
         return self.hear(seconds)
 
-    def tell(self, document: dict[str, Any]) -> None:
-        """Sends a question without waiting, and starts a process where there is none.
+    def tell(self, document: dict[str, Any], seconds: float | None = None) -> None:
+        """Sends a question, and starts a process where there is none.
+
+        Args:
+            seconds: how long the process may take to read what its pipe does not hold, 64 KiB on Linux.
 
         Raises:
+            Died: it did not read in time. It is gone now.
             ProcessError: no process can be started.
         """
         if self._process is None:
             self._spawn()
-        # If the process has ended, `hear` reports it, with its last words.
-        with contextlib.suppress(Hangup):
-            send(self._to_child, document)
+        try:
+            send(self._to_child, document, seconds)
+        except Hangup:
+            # The process has ended; `hear` reports it, with its last words.
+            return
+        except Silence:
+            raise self._silent(seconds) from None
 
     def hear(self, seconds: float) -> dict[str, Any]:
         """The oldest answer that was not received yet.
@@ -95,12 +103,15 @@ class Supervisor:
         try:
             return receive(self._from_child, seconds)
         except Silence:
-            self.kill()
-            raise Died(f"no answer within {seconds:g} s; the {self._called} was killed", hung=True) from None
+            raise self._silent(seconds) from None
         except Hangup as error:
             status = self.kill()
             said = f"({_ending(status)}; {error}){self._last_words()}"
             raise Died(f"the {self._called} ended {said}", hung=False) from None
+
+    def _silent(self, seconds: float | None) -> Died:
+        self.kill()
+        return Died(f"no answer within {seconds:g} s; the {self._called} was killed", hung=True)
 
     def kill(self) -> int | None:
         """Kills the process group; returns the exit status, None where there was no process."""

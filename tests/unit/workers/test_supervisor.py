@@ -54,6 +54,16 @@ def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_pro
     assert supervisor.ask({"do": "echo", "what": 0}, 60)["pid"] != before
 
 
+def test_a_process_that_does_not_read_a_long_question_is_killed_too(supervisor: Supervisor) -> None:
+    long = {"do": "echo", "what": "x" * 2**20}
+    assert supervisor.ask(long, 60)["said"] == long["what"]
+    supervisor.tell({"do": "hang"})
+    with pytest.raises(Died, match=r"0\.2 s") as death:
+        supervisor.ask(long, 0.2)
+    assert death.value.hung
+    assert not supervisor.alive
+
+
 def test_an_exit_is_told_with_its_last_words(supervisor: Supervisor) -> None:
     with pytest.raises(Died, match=r"exit status 1.*last words") as death:
         supervisor.ask({"do": "exit"}, 60)
