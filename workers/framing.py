@@ -35,7 +35,7 @@ def send(fd: int, document: dict[str, Any], seconds: float | None = None) -> Non
     view = memoryview(_LENGTH.pack(len(body)) + body)
     try:
         while view:
-            _await([], [fd], until)
+            _await(fd, select.POLLOUT, until)
             # A pipe that is ready takes this much at once; more might wait, without a deadline.
             view = view[os.write(fd, view[: select.PIPE_BUF]) :]
     except OSError as error:
@@ -64,13 +64,13 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
 
 def arrived(fd: int) -> bool:
     """Whether data can be read without waiting."""
-    return bool(select.select([fd], [], [], 0)[0])
+    return _ready(fd, select.POLLIN, 0)
 
 
 def _exactly(fd: int, count: int, until: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        _await([fd], [], until)
+        _await(fd, select.POLLIN, until)
         part = os.read(fd, count - len(parts))
         if not part:
             raise Hangup("the pipe ended")
@@ -82,7 +82,13 @@ def _until(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def _await(read: list[int], write: list[int], until: float | None) -> None:
-    left = None if until is None else max(until - time.monotonic(), 0)
-    if not any(select.select(read, write, [], left)):
+def _await(fd: int, event: int, until: float | None) -> None:
+    if not _ready(fd, event, None if until is None else max(until - time.monotonic(), 0)):
         raise Silence
+
+
+def _ready(fd: int, event: int, seconds: float | None) -> bool:
+    # Not `select`, which takes no descriptor from 1,024 on: a program may have as many files open.
+    waiting = select.poll()
+    waiting.register(fd, event)
+    return bool(waiting.poll(None if seconds is None else seconds * 1e3))
