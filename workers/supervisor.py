@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
 
 _STDERR_TAIL_BYTES = 600
+#: How long a killed process may take to end. A driver may hold one for ever in a call that no signal interrupts.
+END_SECONDS: Final = 60.0
 
 
 class Died(Exception):
@@ -80,7 +82,7 @@ class Supervisor:
 
         Raises:
             Died: it did not read in time. It is gone now.
-            ProcessError: no process can be started.
+            ProcessError: no process can be started, or one that was killed does not end.
         """
         if self._process is None:
             self._spawn()
@@ -97,6 +99,7 @@ class Supervisor:
 
         Raises:
             Died: there was none in time, or the process ended. It is gone now.
+            ProcessError: the process was killed and does not end.
         """
         if self._process is None:
             raise Died(f"the {self._called} is not running", hung=False)
@@ -114,7 +117,11 @@ class Supervisor:
         return Died(f"no answer within {seconds:g} s; the {self._called} was killed", hung=True)
 
     def kill(self) -> int | None:
-        """Kills the process group; returns the exit status, None where there was no process."""
+        """Kills the process group; returns the exit status, None where there was no process.
+
+        Raises:
+            ProcessError: the process does not end.
+        """
         process, self._process = self._process, None
         if process is None:
             return None
@@ -124,14 +131,26 @@ class Supervisor:
             process.wait(0.2)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        status = process.wait()
-        os.close(self._from_child)
-        return status
+        try:
+            return process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ProcessError(
+                f"the {self._called}, process {process.pid}, was killed and does not end: a driver may hold it; "
+                f"look for Xid errors in dmesg, and restart the machine"
+            ) from None
+        finally:
+            os.close(self._from_child)
 
     def close(self) -> None:
-        """Ends the process."""
-        self.kill()
-        self._stderr.close()
+        """Ends the process.
+
+        Raises:
+            ProcessError: it does not end.
+        """
+        try:
+            self.kill()
+        finally:
+            self._stderr.close()
 
     def _spawn(self) -> None:
         child_reads, self._to_child = os.pipe()

@@ -133,9 +133,15 @@ class GpuProcess:
         return float(self.ask({"do": "busy"}, HELLO_SECONDS)["busy_us"]) / 1e6
 
     def close(self) -> None:
-        """Ends the GPU process and the compilers."""
-        self.supervisor.close()
-        self.builder.close()
+        """Ends the GPU process and the compilers.
+
+        Raises:
+            ProcessError: the GPU process does not end.
+        """
+        try:
+            self.supervisor.close()
+        finally:
+            self.builder.close()
 
     def __enter__(self) -> Self:
         return self

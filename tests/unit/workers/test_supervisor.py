@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from workers import supervisor as module
+from workers.errors import ProcessError
 from workers.supervisor import Died, Supervisor
 
 CHILD = """
@@ -84,3 +86,21 @@ def test_nonsense_on_the_pipe_costs_the_process_and_nothing_else(supervisor: Sup
 
 def test_standard_output_is_not_the_protocol(supervisor: Supervisor) -> None:
     assert supervisor.ask({"do": "chatter"}, 60) == {}
+
+
+def test_a_process_that_no_signal_ends_is_an_error_and_no_hang(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor.ask({"do": "echo", "what": 0}, 60)
+    held = supervisor._process
+    assert held
+    # As one that waits in a driver's call, which no test can make.
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "END_SECONDS", 0.1)
+        patch.setattr("os.killpg", lambda *_: None)
+        supervisor.tell({"do": "hang"})
+        with pytest.raises(ProcessError, match=rf"process {held.pid}, was killed and does not end"):
+            supervisor.hear(0.2)
+    held.kill()
+    held.wait()
+    assert supervisor.ask({"do": "echo", "what": 4}, 60)["said"] == 4
