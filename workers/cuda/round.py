@@ -23,9 +23,12 @@ from workers.measurement import SCREENING, Measurement, Outcome, Provenance, Sta
 from workers.ports import More, no_more
 from workers.supervisor import Died, LostContext
 
-#: Limit for preparing a problem or its library: a constant, plus the reference's flops at a rate that the GPU exceeds
-#: several times over.
-PREPARE_SECONDS, REFERENCE_FLOPS = 30.0, 1e12
+#: Limit for preparing a problem or its library: a constant, plus the time of the reference.
+PREPARE_SECONDS: Final = 30.0
+#: Flops in float64 a second of one multiprocessor, a rate that the GPU exceeds several times over: of archs made for
+#: float64, and of the others, which have two units (CUDA C++ Programming Guide, throughput of arithmetic instructions).
+WIDE_FLOPS, NARROW_FLOPS = 7.5e9, 1e9
+_WIDE: Final = frozenset({"sm_80", "sm_90a", "sm_100a"})
 #: Open questions: the one that the GPU works on, the one being made ready, and as many more as the process answers
 #: while a batch is proposed and its first build is read from the cache.
 AHEAD: Final = 5
@@ -43,6 +46,11 @@ class Asked:
     digest: str
 
 
+def reference_seconds(problem: Problem, arch: str, sm_count: int) -> float:
+    """Limit for computing the reference of a problem."""
+    return problem.flops / ((WIDE_FLOPS if arch in _WIDE else NARROW_FLOPS) * sm_count)
+
+
 class CudaRound:
     """One problem on one GPU; see `workers.ports.Round`."""
 
@@ -50,7 +58,10 @@ class CudaRound:
 
     def __init__(self, gpu: GpuProcess, problem: Problem) -> None:
         self._gpu, self._problem = gpu, problem
-        self._patience_seconds = PREPARE_SECONDS + problem.flops / REFERENCE_FLOPS
+        reference = reference_seconds(problem, gpu.facts.arch, gpu.facts.sm_count)
+        self._patience_seconds = PREPARE_SECONDS + reference
+        # Behind a wrong candidate the reference is computed again before the answer is sent.
+        self._deadline_seconds = gpu.deadline_seconds + reference
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
         self._baselines: tuple[Config, ...] = ()
@@ -192,7 +203,7 @@ class CudaRound:
         """The measurement of the oldest open question."""
         first = asked.popleft()
         try:
-            return self._screened(self._gpu.hear(self._gpu.deadline_seconds))
+            return self._screened(self._gpu.hear(self._deadline_seconds))
         except Died as death:
             failure = self._died(first, death) if death.hung else self._alone(first)
         except LostContext as lost:
@@ -211,7 +222,7 @@ class CudaRound:
         self._recover()
         question = self._question("screen", candidate.config, candidate.digest)
         try:
-            return self._screened(self._gpu.ask(question, self._gpu.deadline_seconds))
+            return self._screened(self._gpu.ask(question, self._deadline_seconds))
         except Died as death:
             return self._died(candidate, death)
         except LostContext as lost:
@@ -241,7 +252,7 @@ class CudaRound:
                 return self._outcome(config, Outcome.COMPILE, digest.reason, stage="final")
             try:
                 question = self._question("arm", config, digest)
-                reason = self._gpu.ask(question, self._gpu.deadline_seconds)["reason"]
+                reason = self._gpu.ask(question, self._deadline_seconds)["reason"]
             except Died as error:
                 self._ended[config.key] += 1
                 if not error.hung and self._ended[config.key] == 1:

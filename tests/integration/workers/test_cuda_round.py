@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from space.cards import CARDS
 from space.config import Config
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import Build, BuildFailure
 from workers.builder import Builder, BuildResult, Constants
+from workers.cuda.round import reference_seconds
 from workers.cuda.worker import CudaWorker
 from workers.errors import DriverError, ProcessError
 from workers.measurement import Outcome
@@ -224,6 +226,30 @@ def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) 
     assert {(m.config.number("tile_n"), m.outcome, m.stage) for m in failed} == {
         (24, Outcome.LAUNCH, "final"), (8, Outcome.TIMEOUT, "final"),
     }  # fmt: skip
+
+
+#: Products of float64 that a multiprocessor adds in a clock; of the archs that are missing, 2.
+FLOAT64_PER_CLOCK = {"sm_80": 32, "sm_90a": 64, "sm_100a": 64}
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_the_reference_has_time_on_every_card(name: str) -> None:
+    card, problem = CARDS[name], Gemm.parse("16384x16384x16384")
+    most = 2 * FLOAT64_PER_CLOCK.get(card.arch, 2) * card.sm_count * card.boost_ghz * 1e9
+    assert reference_seconds(problem, card.arch, card.sm_count) > 3 * problem.flops / most
+
+
+def test_a_wrong_candidates_answer_may_wait_for_the_reference(worker: CudaWorker) -> None:
+    problem, waited = Gemm.parse("8192x8192x8192"), list[float]()
+    round_, hear = worker.begin(problem), worker.hear
+
+    def heard(seconds: float) -> dict[str, object]:
+        waited.append(seconds)
+        return hear(seconds)
+
+    worker.hear = heard  # type: ignore[method-assign]
+    assert len(list(round_.screen([config(64)]))) == 1
+    assert waited == [worker.deadline_seconds + reference_seconds(problem, "sm_90a", 132)]
 
 
 def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> None:
