@@ -13,6 +13,7 @@ from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import SLOTS
 from workers.cuda.regimes import BRIEF, LONG, SHORT, Pace, Rival, take_bursts, take_chained, take_rounds, take_sustained
+from workers.cuda.verification import Verdict
 from workers.measurement import Measurement, Outcome, Policy
 
 #: Bursts of every rival, and of those that are near the fastest by them.
@@ -51,10 +52,7 @@ class Finals:
         for config in self._bench.baselines:
             if len(self._rivals) == SLOTS:
                 return
-            if (ready := self._baseline(config)) is None:
-                continue
-            rival, _ = self._verified(ready)
-            if rival is not None:
+            if (rival := self._baseline(config)) is not None:
                 self._rivals.append(rival)
 
     def run(self, turns: int) -> list[Measurement]:
@@ -119,20 +117,23 @@ class Finals:
         )  # fmt: skip
 
     def _verified(self, ready: Ready) -> tuple[Rival | None, str]:
-        verdict = self._bench.verify(ready)
-        if verdict.reason:
-            ready.discard()
-            return None, verdict.reason
-        return Rival(ready, verdict), ""
-
-    def _baseline(self, config: Config) -> Ready | None:
+        verdict: Verdict | None = None
         try:
-            return self._bench.ready(config, "")
+            verdict = self._bench.verify(ready)
+        finally:
+            if verdict is None or verdict.reason:
+                ready.discard()
+        return (None, verdict.reason) if verdict.reason else (Rival(ready, verdict), "")
+
+    def _baseline(self, config: Config) -> Rival | None:
+        try:
+            rival, _ = self._verified(self._bench.ready(config, ""))
         except CudaError as error:
             if error.sticky:
                 raise
             # A library may refuse some of its own candidates when they run.
             return None
+        return rival
 
 
 def _right(rivals: Sequence[Rival]) -> list[Rival]:

@@ -18,7 +18,8 @@ from workers.cuda import driver, finals, regimes
 from workers.cuda.outputs import Difference
 from workers.measurement import Clocks, Measurement, Outcome, Policy
 
-REFUSED, WRONG = -1.0, -2.0
+#: Times of candidates that are refused when they are recorded, wrong, and refused when they are launched.
+REFUSED, WRONG, REFUSED_LATER = -1.0, -2.0, -3.0
 CLOCKS = Clocks(1500, 3201, 690.0, 50)
 
 
@@ -73,6 +74,7 @@ class Bench:
     stream: object = None
     busy_us: float = 0.0
     restored: int = 0
+    discarded: int = 0
     monitor: Any = field(default_factory=lambda: SimpleNamespace(read=lambda: CLOCKS, metered=metered))
 
     @property
@@ -83,12 +85,17 @@ class Bench:
         us = self.library_us[config.number("rank")] if config.family == "cublaslt" else self.own_us[config["tile_n"]]
         if us == REFUSED:
             raise driver.CudaError("cublasLtMatmul", "CUDA_ERROR_NOT_SUPPORTED")
-        return SimpleNamespace(config=config, timed=Timed(us), discard=lambda: None)
+        return SimpleNamespace(config=config, timed=Timed(us), discard=self.discard)
 
     def chained(self, ready: Any, *, early: bool) -> Timed:  # noqa: ANN401
         return Timed(ready.timed.us + (0.5 if early else 1.0))
 
+    def discard(self) -> None:
+        self.discarded += 1
+
     def verify(self, ready: Any) -> Any:  # noqa: ANN401
+        if ready.timed.us == REFUSED_LATER:
+            raise driver.CudaError("cublasLtMatmul", "CUDA_ERROR_NOT_SUPPORTED")
         return SimpleNamespace(reason="wrong" if ready.timed.us == WRONG else "", digest=1, once_us=ready.timed.us)
 
     def restore(self) -> None:
@@ -130,8 +137,17 @@ def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]
 
 
 def test_refused_and_wrong_candidates_of_the_library_do_not_take_part() -> None:
-    measured = ran(Bench([REFUSED, 4.0, WRONG, 3.0, REFUSED]), [])
+    bench = Bench([REFUSED, 4.0, WRONG, 3.0, REFUSED, REFUSED_LATER])
+    measured = ran(bench, [])
     assert [one.config.number("rank") for one in measured if one.policy is Policy.BURST] == [1, 3]
+    assert bench.discarded == 4, "two that took part, one wrong and one refused"
+
+
+def test_a_finalist_that_is_refused_keeps_nothing_loaded() -> None:
+    bench = Bench(own_us={64: REFUSED_LATER})
+    with pytest.raises(driver.CudaError):
+        finals.Finals(bench).add(own(64), "")  # type: ignore[arg-type]
+    assert bench.discarded == 1
 
 
 def test_a_lost_context_ends_the_finals() -> None:
