@@ -167,11 +167,7 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
             tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
         )
 
-    def launches(rival: Rival) -> int:
-        timed = rival.ready.timed
-        return _replays(timed, blocks[rival][0].us, pace.block_seconds) * timed.launches
-
-    _out(bench, rivals, launches)
+    _out(bench, rivals, lambda rival: _replays(rival, pace.block_seconds) * rival.ready.timed.launches)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
@@ -254,10 +250,9 @@ def _burst_launches(rival: Rival) -> int:
 def _run_block(bench: Bench, rival: Rival, settle_seconds: float, counted_seconds: float, slot: int) -> Block:
     seconds = settle_seconds + counted_seconds
     timed = rival.ready.timed
-    about_us = rival.taken[Policy.BURST].median_us if Policy.BURST in rival.taken else rival.verdict.once_us
     bench.outputs.poison()
     with bench.monitor.metered() as meter:
-        timed.start(bench.stream, _replays(timed, about_us, seconds))
+        timed.start(bench.stream, _replays(rival, seconds))
         bench.outputs.compare(rival.verdict.digest, slot)
         taken = timed.samples_us()
     bench.busy_us += sum(taken) * timed.launches
@@ -273,8 +268,10 @@ def mean_behind(samples_us: Sequence[float], share: float) -> float:
     return statistics.fmean(samples_us[place:])
 
 
-def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:
-    return max(math.ceil(seconds * 1e6 / (about_us * timed.launches)), 2)
+def _replays(rival: Rival, seconds: float) -> int:
+    """Replays of a block that lasts about so long."""
+    about_us = rival.taken[Policy.BURST].median_us if Policy.BURST in rival.taken else rival.verdict.once_us
+    return max(math.ceil(seconds * 1e6 / (about_us * rival.ready.timed.launches)), 2)
 
 
 def _take_turns(
