@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from space.kinds.gemm import DTYPES, Gemm
@@ -55,6 +56,22 @@ def test_scalars_are_exact_in_f32_and_keep_c_in_range(seed: int, dtypes: str) ->
     assert gemm.scalars(Gemm.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
     deviation = abs(alpha) * 64 * (74**2 if dtypes.startswith("int8") else 1)
     assert deviation < {"int8": 128, "fp8_e4m3": 32}.get(problem.dtype_c, 2.0**30)
+
+
+@pytest.mark.parametrize("k", [64, 4096, 65536])
+@pytest.mark.parametrize("dtypes", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
+def test_a_c_of_8_bits_shows_what_its_sums_are(dtypes: tuple[str, str], k: int) -> None:
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(*{"int8": (-128, 128), "uint8": (0, 256)}[dtype], (64, k)).astype(float) for dtype in dtypes)
+    sums = a @ b.T
+    for seed in range(65):
+        alpha, _ = gemm.scalars(Gemm(64, 64, k, *dtypes, "int8", "s32", epilogue="alpha"), seed)
+        assert (np.abs(alpha * sums) >= 127).mean() < 0.15
+        # Half a sum is another number; and so is one of another row and column, unless K is so long that sums of
+        # unsigned numbers are all alike.
+        assert (np.rint(alpha * sums) != np.rint(alpha * sums / 2)).mean() > 0.7
+        if k < 65536:
+            assert (np.rint(alpha * sums) != np.rint(alpha * sums[::-1, ::-1])).mean() > 0.03
 
 
 def test_every_dtype_is_known_to_the_kernels() -> None:

@@ -14,6 +14,9 @@ from workers.cuda.driver import Buffer
 from workers.cuda.kinds.runtime import Reference, Runtime
 from workers.cuda.toolbox import ACTIVATIONS, ELEMENTS, REFERENCE_TILE, Finish, Operand, Toolbox, pointer
 
+#: Mean and mean square of the whole range of an 8-bit integer, which operands of it hold.
+_WHOLE: Final = {"int8": (-0.5, 5_461.5), "uint8": (127.5, 21_717.5)}
+
 
 def operand_a(problem: Gemm, address: int) -> Operand:
     """A of a problem: rows of M."""
@@ -38,10 +41,19 @@ def scalars(problem: Gemm, seed: int) -> tuple[float, float]:
     beta = (32 + seed // 65 % 65) / 64 if "beta" in problem.epilogue_parts else 0.0
     whole = problem.dtype_acc == "s32"
     if "alpha" in problem.epilogue_parts and (whole or problem.dtype_c.startswith("fp8")) and problem.dtype_c != "s32":
-        deviation = math.sqrt(problem.k) * (74.0**2 if whole else 1.0)
         wanted = {"int8": 32.0, "fp8_e4m3": 8.0, "fp8_e5m2": 8.0}.get(problem.dtype_c, 1.0)
-        alpha *= 2.0 ** round(math.log2(wanted / deviation))
+        alpha *= 2.0 ** round(math.log2(wanted / _size_of_sums(problem)))
     return alpha, beta
+
+
+def _size_of_sums(problem: Gemm) -> float:
+    """A deviation of the sums, and most of their mean, which unsigned operands have: a C at an end of its range would
+    hide whatever is wrong."""
+    mean, square = 0.0, 1.0
+    if problem.dtype_acc == "s32":
+        (mean_a, square_a), (mean_b, square_b) = _WHOLE[problem.dtype_a], _WHOLE[problem.dtype_b]
+        mean, square = mean_a * mean_b, square_a * square_b
+    return math.sqrt(problem.k * (square - mean**2)) + 0.75 * problem.k * abs(mean)
 
 
 class GemmReference(Reference):
