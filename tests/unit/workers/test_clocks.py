@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
+from cuda.bindings import nvml as real_nvml
 
 from workers.cuda import bench, clocks
 from workers.errors import DriverError
@@ -129,12 +129,34 @@ def test_a_card_that_hides_its_power_is_refused_before_anything_is_measured(nvml
         bench._open_monitor("GPU-0", frozenset())
 
 
-def test_power_is_counted_between_two_steps_of_the_counter() -> None:
-    counted = iter([10.0, 10.0, 80.0, 80.0, 150.0])
-    with clocks.Meter(lambda: next(counted, 150.0)) as meter:
-        while not meter.watts:
-            time.sleep(0.001)
-    assert meter.watts == pytest.approx(70.0 / 0.008, rel=0.9)
+def test_reasons_that_lower_the_clock_are_nvmls(nvml: Nvml) -> None:
+    opened, read = monitor(nvml), {}
+    for bit in range(11):
+        nvml.reasons = 1 << bit
+        if told := opened.read().throttle_reasons:
+            (read[1 << bit],) = told
+    for reason in real_nvml.ClocksEventReasons:
+        name = reason.name.partition("_REASON_")[2].lower().removesuffix("_slowdown")
+        assert read.get(reason.value, "").removesuffix("_slowdown") in (name, "")
+    assert sorted(read) == [0x4, 0x8, 0x20, 0x40, 0x80]
+
+
+def test_power_is_counted_between_two_steps_of_the_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, counted = iter([0.0, 0.1, 0.2, 0.3]), iter([10.0, 10.0, 80.0, 80.0, 150.0, 230.0])
+    monkeypatch.setattr(clocks, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("workers.cuda.clocks.time.monotonic", lambda: next(now))
+    meter = clocks.Meter(lambda: next(counted, None))
+    meter.run()
+    # The first look fell somewhere between two steps.
+    assert meter.watts == pytest.approx((230.0 - 80.0) / 0.2)
+
+
+def test_one_step_of_the_counter_is_no_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = iter([10.0, 80.0])
+    monkeypatch.setattr(clocks, "LOOK_SECONDS", 0.0)
+    meter = clocks.Meter(lambda: next(counted, None))
+    meter.run()
+    assert meter.watts is None
 
 
 def test_a_board_without_a_counter_has_no_power() -> None:

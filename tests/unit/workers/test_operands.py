@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from space.kinds.gemm import DTYPES, Gemm
+from space.kinds.gemm import DTYPES, OUTPUTS, Gemm
 from space.problem import DTYPE_BYTES
 from workers.cuda import operands
 from workers.cuda.kinds import gemm
@@ -72,6 +72,48 @@ def test_a_c_of_8_bits_shows_what_its_sums_are(dtypes: tuple[str, str], k: int) 
         assert (np.rint(alpha * sums) != np.rint(alpha * sums / 2)).mean() > 0.7
         if k < 65536:
             assert (np.rint(alpha * sums) != np.rint(alpha * sums[::-1, ::-1])).mean() > 0.03
+
+
+@pytest.mark.parametrize("read_bytes", [1, 1000, 4096, 2**20, 10**9])
+@pytest.mark.parametrize("l2_bytes", [1, 50 * 2**20, 62_914_560])
+def test_what_runs_between_two_launches_on_one_copy_exceeds_three_times_l2(read_bytes: int, l2_bytes: int) -> None:
+    others = operands.cold_copies(read_bytes, l2_bytes) - 1
+    assert (others - 1) * read_bytes < 3 * l2_bytes <= others * read_bytes
+
+
+#: Bits of the exponent and of the fraction. Of a NaN all of the exponent is set, and some of the fraction; of e4m3 all.
+FLOATS = {"bf16": (8, 7), "fp16": (5, 10), "tf32": (8, 23), "f32": (8, 23), "fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
+
+
+def elements(pattern: int, dtype: str) -> list[int]:
+    """What an array full of a pattern holds."""
+    return np.full(2, pattern, np.uint32).view({1: np.uint8, 2: np.uint16, 4: np.uint32}[DTYPE_BYTES[dtype]]).tolist()
+
+
+def is_nan(code: int, dtype: str) -> bool:
+    exponent, fraction = FLOATS[dtype]
+    top, rest = code >> fraction & 2**exponent - 1, code & 2**fraction - 1
+    return top == 2**exponent - 1 and (rest == 2**fraction - 1 if dtype == "fp8_e4m3" else rest > 0)
+
+
+@pytest.mark.parametrize("dtype", OUTPUTS)
+def test_poison_is_no_result(dtype: str) -> None:
+    first, second = (elements(operands.poison_of(dtype, turn), dtype) for turn in (0, 1))
+    if dtype in FLOATS:
+        assert all(is_nan(code, dtype) for code in first + second)
+    else:
+        # A whole number may be a result, but not two of them.
+        assert all(one != other for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_what_is_read_beyond_an_input_shows(problem: Gemm) -> None:
+    for part in operands.parts_of(problem):
+        read = elements(part.beyond, part.dtype)
+        if part.dtype in FLOATS and part.role != "output":
+            assert all(is_nan(code, part.dtype) for code in read)
+        elif part.dtype in ("int8", "uint8"):
+            assert set(read) == {{"int8": 0x80, "uint8": 0xFF}[part.dtype]}
 
 
 def test_every_dtype_is_known_to_the_kernels() -> None:
