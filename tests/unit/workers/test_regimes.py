@@ -1,0 +1,137 @@
+"""What a rival writes while it is timed, and which of its runs count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from space.config import Config
+from tests.fake_bench import CLOCKS, Bench, Outputs, Timed, metered, own, ran
+from workers.cuda import finals, regimes
+from workers.cuda.outputs import Difference
+from workers.measurement import Clocks, Outcome, Policy
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regimes, "BURST_REST_SECONDS", 0.0)
+
+
+@dataclass
+class Written(Outputs):
+    """Outputs that hold poison or, as whole numbers do whoever computes them, the one right result."""
+
+    held: object = "nothing yet"
+
+    def poison(self, turn: int = 0) -> None:
+        self.held = "poison"
+
+    def compare(self, verified: object, slot: int = 0) -> None:
+        if self.held != verified:
+            self.changed[slot] = Difference(1, 2, 0)
+
+
+@dataclass
+class Writing(Bench):
+    """A bench whose candidates write what they should, but for one under one policy, which writes nothing there."""
+
+    lazy: tuple[int, Policy] = (0, Policy.BURST)
+
+    def ready(self, config: Config, digest: str) -> Any:  # noqa: ANN401
+        made = super().ready(config, digest)
+        made.timed.write = self._writing(config, Policy.BURST)
+        return made
+
+    def chained(self, ready: Any, *, early: bool) -> Timed:  # noqa: ANN401
+        made = super().chained(ready, early=early)
+        made.write = self._writing(ready.config, Policy.CHAIN_PDL if early else Policy.CHAIN)
+        # Plain graphs run again when chains have run.
+        ready.timed.write = self._writing(ready.config, Policy.ROUNDS)
+        return made
+
+    def verify(self, ready: Any) -> Any:  # noqa: ANN401
+        return SimpleNamespace(reason="", digest="right", once_us=ready.timed.us)
+
+    def _writing(self, config: Config, policy: Policy) -> Callable[[], None]:
+        if (config.knobs.get("tile_n"), policy) == self.lazy:
+            return lambda: None
+        return lambda: setattr(self.outputs, "held", "right")
+
+
+@pytest.mark.parametrize(("policy", "timed"), [
+    (None, [Policy.SUSTAINED, Policy.BURST, Policy.CHAIN, Policy.ROUNDS]), (Policy.BURST, [Policy.BURST]),
+    (Policy.CHAIN, [Policy.BURST, Policy.CHAIN]), (Policy.ROUNDS, [Policy.BURST, Policy.CHAIN, Policy.ROUNDS]),
+])  # fmt: skip
+def test_a_rival_that_writes_nothing_under_a_policy_is_wrong_and_no_other(
+    policy: Policy | None, timed: list[Policy]
+) -> None:
+    bench = Writing([5.0], {64: 4.0, 128: 4.01, 192: 4.02}, Written(), lazy=(128, policy) if policy else (0, policy))
+    measured = ran(bench, [own(64), own(128), own(192)])
+    wrong = {one.config.key for one in measured if one.outcome is Outcome.WRONG_RESULT}
+    assert wrong == ({own(128).key} if policy else set())
+    assert [one.policy for one in measured if one.config == own(128)] == timed
+
+
+def test_a_rival_that_writes_nothing_in_its_blocks_is_wrong() -> None:
+    bench = Writing([5.0], {64: 4.0, 128: 4.01}, Written())
+
+    def metered_now() -> Any:  # noqa: ANN401
+        # From the first block on.
+        finalists[128].timed.write = lambda: None
+        return metered()
+
+    bench.monitor.metered = metered_now
+    made, finalists = finals.Finals(bench), {}  # type: ignore[arg-type]
+    for tile_n in (64, 128):
+        made.add(own(tile_n), "")
+        finalists[tile_n] = made._rivals[-1].ready
+    made.add_baselines()
+    wrong = {one.config.key for one in made.run(5) if one.outcome is Outcome.WRONG_RESULT}
+    assert wrong == {own(128).key}
+
+
+class Warming(Timed):
+    """Slower at first: a quarter of its runs take three times as long, half of the time in all."""
+
+    def samples_us(self) -> tuple[float, ...]:
+        count, self.started = self.started, 0
+        slow = -(-count // 4)
+        return (3 * self.us,) * slow + (self.us,) * (count - slow)
+
+
+@pytest.mark.parametrize(("us", "runs"), [(4.0, 2), (40.0, 1)])
+def test_a_short_graphs_burst_is_its_second_run_and_a_long_ones_its_only_one(us: float, runs: int) -> None:
+    bench = Bench(own_us={64: us})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    made._rivals[0].ready.timed = Warming(us)
+    regimes.take_bursts(bench, made._rivals, 1, 1, 0.04)  # type: ignore[arg-type]
+    assert made._rivals[0].taken[Policy.BURST].samples_us == ((us,) if runs == 2 else (3 * us,))
+
+
+def test_a_sample_of_sustained_is_the_mean_behind_the_time_that_a_block_needs_to_settle() -> None:
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    made._rivals[0].ready.timed = Warming(4.0)
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED].samples_us
+    assert taken == (pytest.approx(4.0, rel=1e-3),) * regimes.SHORT.passes
+
+
+@pytest.mark.parametrize(("steady", "counted", "remark"), [
+    (9, 3, ""), (3, 3, ""), (2, 9, "7 of 9 turns had an unsteady clock"), (0, 9, "9 of 9 turns had an unsteady clock"),
+])  # fmt: skip
+def test_where_too_few_turns_had_a_steady_clock_all_count_and_say_so(steady: int, counted: int, remark: str) -> None:
+    clocks = [CLOCKS] * steady + [Clocks(1500, 3201, 690.0, 50, ("hw_slowdown",))] * (9 - steady)
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    bench.monitor.read = lambda: clocks.pop(0)
+    regimes.take_chained(bench, made._rivals, 3, Policy.CHAIN)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.CHAIN]
+    assert (len(taken.samples_us), taken.remark) == (counted, remark)
