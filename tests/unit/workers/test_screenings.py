@@ -176,6 +176,16 @@ def test_one_that_was_loaded_has_its_turn_where_the_one_before_it_was_not_timed(
     assert log.index("tell 64") < log.index("record 72")
 
 
+def test_candidates_of_a_long_run_are_freed_in_batches_each_behind_its_last_answer() -> None:
+    batch = process._UNLOAD_AT_ONCE
+    tiles = [8 * (1 + place) for place in range(batch + 2)]
+    _, log, _ = run(tiles)
+    freed = [line for line in log if line.startswith("discard")]
+    assert freed == [f"discard {tile}" for tile in tiles]
+    assert log.index(f"tell {tiles[batch - 1]}") < log.index(freed[0])
+    assert log.index(freed[batch - 1]) < log.index(f"end {tiles[batch]}") < log.index(freed[batch])
+
+
 def test_errors_that_concern_one_call_alone_do_not_lose_the_context() -> None:
     assert not driver.CudaError("call", "CUDA_ERROR_OUT_OF_MEMORY").sticky
     assert driver.CudaError("call", LOST).sticky
