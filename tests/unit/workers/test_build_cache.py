@@ -1,0 +1,36 @@
+"""The build cache: what a build is kept under, and what becomes of one that is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers import build
+from workers.build import Build, compile_source, digest_of, kept_cubin
+from workers.errors import CacheError
+
+SOURCE, ARCH = "text", "sm_90a"
+
+
+def made(source: str, arch: str, digest: str) -> Build:
+    return Build(digest, b"cubin", 9, ("w",), "13.5", 0.25)
+
+
+def test_a_build_belongs_to_its_text_its_target_and_its_compiler() -> None:
+    digests = {digest_of(*of) for of in (("a", "b", "c"), ("x", "b", "c"), ("a", "x", "c"), ("a", "b", "x"))}
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize("damaged", ["", ".about"])
+def test_a_damaged_build_is_none_and_is_made_again(tmp_path: Path, damaged: str) -> None:
+    first = compile_source(SOURCE, ARCH, tmp_path, elsewhere=made)
+    assert isinstance(first, Build)
+    assert kept_cubin(tmp_path, first.digest) == b"cubin"
+    build._store(tmp_path)[f"{first.digest}{damaged}"] = b"{}"
+    with pytest.raises(CacheError, match="damaged"):
+        kept_cubin(tmp_path, first.digest)
+    again = compile_source(SOURCE, ARCH, tmp_path, elsewhere=made)
+    assert isinstance(again, Build)
+    assert again.seconds > 0
+    assert kept_cubin(tmp_path, first.digest) == b"cubin"
