@@ -47,6 +47,22 @@ def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_recording_that_appears_meanwhile_stays_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "r.parquet", pq.write_table
+
+    def raced(*given: object, **more: object) -> None:
+        write(*given, **more)
+        path.write_text("another process's")
+
+    monkeypatch.setattr(pq, "write_table", raced)
+    with pytest.raises(RecordingError, match="never overwritten"):
+        write_recording(path, PROBLEM, FACTS, [(measured(CONFIGS[0]), PROVENANCE)])
+    assert path.read_text() == "another process's"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("keep", [0, 4, 100, 0.5, 0.99])
 def test_a_truncated_recording_is_refused(tmp_path: Path, keep: float) -> None:
     path = record_problem(tmp_path, CONFIGS)
