@@ -28,7 +28,7 @@ def test_a_new_best_appears_and_typed_text_stays(opened: Opener, tmp_path: Path)
             assert page.evaluate("document.activeElement.type") == "search"
             # What only the changed rows were read for is what reading all shows.
             keep_best(store, Gemm(512, 256, 256), us=5.0)
-            page.wait_for_selector(".forest-row:has-text('512×256×256'):has-text('5 ')")
+            page.wait_for_selector(".forest-row:has-text('512×256×256'):has(:text-is('5'))")
             settled(page)
             merged = page.locator("#headline, .filters, .card").all_inner_texts()
             page.reload()
