@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.enumerate import enumerate_all
+from space.explain import legal_among
 from space.problem import Problem
 from space.registry import families_for
 from tuner.evidence.store import Store
@@ -50,10 +51,13 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
     """
     study = studies.in_short(store, study_id)
     screened = [stored.measurement for stored in store.measurements_of(study_id, "screen")]
-    pool = _pool(study.problem, profile_named(study.device), [each.config for each in screened])
-    if not pool:
-        return StudyOutlook(study_id, 0, 0, None, None, MARGIN)
-    order = order_for(Guidance(model), study.problem, pool, study.device)
+    profile = profile_named(study.device)
+    pool = _pool(study.problem, profile, [each.config for each in screened])
+    # A config that a rule forbids by now was tried, but won't be served: it is no best to compare with.
+    legal = legal_among(study.problem, pool, profile)
+    if not legal:
+        return StudyOutlook(study_id, len(screened), len(pool), None, None, MARGIN)
+    order = order_for(Guidance(model), study.problem, [config for config in pool if config in legal], study.device)
     for each in screened:
         order.tell(each.config, each.median_us)
     left = order.outlook()

@@ -21,6 +21,7 @@ from tuner.studying.guidance import Guidance
 from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
 from tuner.tables.tables import chosen_bests
+from tuner.views.outlook import outlook
 
 LEGAL, ILLEGAL = FAMILY.config({}), FAMILY.config({"tile_n": 256, "stages": 12})
 SHAPE = dict(zip("mnk", PROBLEM.extents, strict=True))
@@ -84,3 +85,14 @@ def test_a_retune_finds_and_replaces_it(store: Store) -> None:
     assert "breaks smem.capacity" in stale[0].changes[0]
     (done,) = retune(store, FakeDevice(), stale, BUDGET, Guidance())
     assert (done.moved, done.stands) == (True, True)
+
+
+def test_the_outlook_takes_it_for_no_best(store: Store) -> None:
+    study = store.begin_study(study_key(), fresh=True)
+    by = FakeDevice().begin(PROBLEM).provenance
+    store.record_many(study.id, [measured(ILLEGAL, 1.0)], by)
+    found = outlook(store, study.id, None)
+    assert (found.tried, found.chance) == (1, None)
+    store.record_many(study.id, [measured(LEGAL, 1000.0)], by)
+    found = outlook(store, study.id, None)
+    assert (found.tried, found.chance) == (2, 1.0)
