@@ -11,7 +11,7 @@ import { Chart } from "./chart.js";
 const SIZES = [[60, 56], [150, 40], [600, 26], [2500, 16]];
 const LABELLED = 40;
 
-export class CellsChart extends Chart {
+customElements.define("chart-cells", class extends Chart {
   /** @returns {Cells} */
   get #spec() { return this.data; }
   get #size() { return SIZES.find(([most]) => this.#spec.cells <= most)?.[1] ?? 9; }
@@ -65,5 +65,4 @@ export class CellsChart extends Chart {
       if (labelled && label) pen.fillText(label, x + size / 2, y + size / 2 + 10);
     }
   }
-}
-customElements.define("chart-cells", CellsChart);
+});

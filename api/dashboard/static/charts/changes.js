@@ -14,7 +14,7 @@ const ROW = 22;
 const SHARE = 46;
 const COSTS = [1, 0.9, 0.8, 0.96, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3];
 
-export class ChangesChart extends Chart {
+customElements.define("chart-changes", class extends Chart {
   /** @returns {Changes} */
   get #spec() { return this.data; }
   height() { return 24 + this.#spec.knobs.length * ROW + 28; }
@@ -97,5 +97,4 @@ export class ChangesChart extends Chart {
       }
     });
   }
-}
-customElements.define("chart-changes", ChangesChart);
+});

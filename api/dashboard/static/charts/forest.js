@@ -26,7 +26,7 @@ const SPARE = 6;
 /** So few rows are shown without a scrollbar of their own. */
 const ALL = 30;
 
-export class ForestChart extends HTMLElement {
+customElements.define("chart-forest", class extends HTMLElement {
   /** @type {Forest | null} */
   #data = null;
   #waiting = false;
@@ -105,8 +105,7 @@ export class ForestChart extends HTMLElement {
     this.#update(this.#data);
     /** @type {HTMLElement | null} */ (body.querySelector(`[data-place="${place}"]`))?.focus({ preventScroll: true });
   };
-}
-customElements.define("chart-forest", ForestChart);
+});
 
 /** A span for ratios that leaves out the most extreme 3 % on each side, one at least of a dozen, and holds 1. @param {Float64Array} ratios */
 export function spanOf(ratios) {

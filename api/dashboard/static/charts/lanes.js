@@ -13,7 +13,7 @@ const ROW = 30;
 const TOKENS = { done: "mark", running: "gain", failed: "loss", lost: "loss", withdrawn: "soft" };
 const STEPS = [10, 30, 60, 300, 600, 1800, 3600, 10800, 21600, 86400, 604800];
 
-export class LanesChart extends Chart {
+customElements.define("chart-lanes", class extends Chart {
   /** @returns {Lanes} */
   get #spec() { return this.data; }
   height() { return 8 + this.#spec.lanes.length * ROW + 26; }
@@ -89,5 +89,4 @@ export class LanesChart extends Chart {
       pen.restore();
     }
   }
-}
-customElements.define("chart-lanes", LanesChart);
+});

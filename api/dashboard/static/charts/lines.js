@@ -17,7 +17,7 @@ import { extent, scale, short } from "./scale.js";
  * @property {(value: number) => string} [formatX] @property {(place: number) => string | undefined} [href]
  * @property {(place: number) => string} [text] @property {number} [tall]
  */
-export class LinesChart extends Chart {
+customElements.define("chart-lines", class extends Chart {
   /** @type {any} */
   #scales = null;
 
@@ -79,8 +79,7 @@ export class LinesChart extends Chart {
     for (const entry of series) draw(pen, entry, x, over, entry.below ? lower : upper);
     pen.setLineDash([]);
   }
-}
-customElements.define("chart-lines", LinesChart);
+});
 
 /** @param {CanvasRenderingContext2D} pen @param {Series} entry @param {number[]} x @param {any} over @param {any} up */
 function draw(pen, entry, x, over, up) {

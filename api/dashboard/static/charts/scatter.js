@@ -25,7 +25,7 @@ import { stamp } from "./stamp.js";
  */
 const SHAPED = 3000;
 
-export class ScatterChart extends Chart {
+customElements.define("chart-scatter", class extends Chart {
   #at = { x: new Float32Array(), y: new Float32Array() };
   /** @type {Near | null} made at the first move of the pointer */
   #near = null;
@@ -136,5 +136,4 @@ export class ScatterChart extends Chart {
     this.#near ??= new Near(this.#at.x, this.#at.y, this.#order);
     return this.#near.at(x, y);
   }
-}
-customElements.define("chart-scatter", ScatterChart);
+});

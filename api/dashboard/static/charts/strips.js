@@ -18,7 +18,7 @@ const KEY = /** @type {const} */ ([["served", "gain", "▲ served"], ["tied", "t
 const SHOWN = 0.92;
 const TOP = 18;
 
-export class StripsChart extends Chart {
+customElements.define("chart-strips", class extends Chart {
   /** @returns {Strips} */
   get #spec() { return this.data; }
   height() { return TOP + this.#spec.strips.length * ROW + 30; }
@@ -103,8 +103,7 @@ export class StripsChart extends Chart {
     pen.globalAlpha = 1;
     mark(pen, shape, x(strip.median), y, 5);
   }
-}
-customElements.define("chart-strips", StripsChart);
+});
 
 /** The end of a text that fits. @param {CanvasRenderingContext2D} pen @param {string} text @param {number} width */
 export function clipped(pen, text, width) {

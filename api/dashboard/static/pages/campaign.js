@@ -114,12 +114,11 @@ function cells(table, campaign) {
 function gains(table, campaign) {
   const { columns } = table;
   const began = new Date(campaign.created_at).getTime() / 1000;
-  const at = (/** @type {any} */ moment) => (typeof moment === "number" ? moment : new Date(moment).getTime() / 1000);
   const rows = columns.key.map((/** @type {string} */ _, /** @type {number} */ row) => row).filter((/** @type {number} */ row) => columns.first[row] && columns.ended_at[row]);
   const groups = ["faster", "tied", "slower", "none"];
-  const last = Math.max(1, ...rows.map((/** @type {number} */ row) => at(columns.ended_at[row]) - began));
+  const last = Math.max(1, ...rows.map((/** @type {number} */ row) => columns.ended_at[row] - began));
   const [unit, length] = last < 180 ? ["seconds", 1] : last < 10_800 ? ["minutes", 60] : ["hours", 3600];
-  const when = (/** @type {number} */ row) => (at(columns.ended_at[row]) - began) / Number(length);
+  const when = (/** @type {number} */ row) => (columns.ended_at[row] - began) / Number(length);
   return {
     title: "Gains as they land", x: Float64Array.from(rows, when), y: Float64Array.from(rows, (row) => columns.first[row]),
     group: Uint8Array.from(rows, (row) => groups.indexOf(columns.look[row])), groups: groups.map((shape) => ({ shape, name: shape, token: LOOKS[shape][0] })),

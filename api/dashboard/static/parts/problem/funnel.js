@@ -1,5 +1,6 @@
 import { bars } from "../../charts/bars.js";
 import { count } from "../../lib/format.js";
+import { parameters } from "../../lib/problem.js";
 import { html } from "../../lib/view.js";
 
 const STEPS = /** @type {Record<string, [string, string]>} */ ({
@@ -16,7 +17,7 @@ export function funnelCard(page, got) {
   const ask = async () => {
     Object.assign(got, { counting: true, made: {} });
     page.redraw();
-    got.funnel = await page.get("/v1/funnel", { ...paramsOf(funnel, got), legal: true });
+    got.funnel = await page.get("/v1/funnel", { ...parameters(got.fields), device: got.device, legal: true });
     got.made = {};
     page.redraw();
   };
@@ -35,9 +36,3 @@ export function funnelCard(page, got) {
   })}
     <a class="note" href=${`/space?${new URLSearchParams({ problem: got.key, device: got.device })}`}>Which rule removes how many?</a>`;
 }
-
-/** @param {any} funnel @param {any} got */
-const paramsOf = (funnel, got) => {
-  const { m, n, k, dtype, layout, batch, epilogue, kind } = funnel.problem;
-  return { m, n, k, dtype, layout, batch, epilogue, kind, device: got.device };
-};
