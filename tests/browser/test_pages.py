@@ -57,7 +57,7 @@ class TestAsk:
         page = opened("/?m=4096&n=4096&k=4096")
         parts = {
             "curl": f"{url}/v1/best?m=4096", "Python": "client.best(4096, 4096, 4096", "torch": "gemm(a, b)",
-            "C++": "struct Best", "command line": "gemmtune best",
+            "C++": f'kernel.load(bundle, "{FIRST}")', "command line": "gemmtune best",
         }  # fmt: skip
         for name, part in parts.items():
             page.click(f".snippets button:text-is('{name}')")

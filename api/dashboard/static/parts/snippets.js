@@ -84,10 +84,10 @@ function torch(answer) {
 }
 
 /** @param {any} answer */
-function cpp(answer) {
-  const { key } = answer.problem;
-  const members = Object.entries(answer.config?.knobs ?? {}).map(([name, value]) =>
-    typeof value === "number" ? `  static constexpr int ${name} = ${value};` : `  static constexpr const char *${name} = "${value}";`);
-  return `// ${key} on ${answer.device}: ${answer.source}\nstruct Best {\n` +
-    `  static constexpr const char *family = "${answer.config?.family ?? "none"}";\n${members.join("\n")}\n};`;
+function cpp({ device, problem }) {
+  return `// gemmtune export --format bundle --out bundle --device '${device}'\n#include "gemmtune.hpp"\n\n` +
+    `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
+    `gemmtune::Kernel kernel;  // one for each stream\n` +
+    `if (auto error = kernel.load(bundle, "${problem.key}")) return fail(error.message);\n` +
+    "if (auto error = kernel.launch(stream, {a, b, c})) return fail(error.message);";
 }
