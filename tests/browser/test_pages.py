@@ -8,12 +8,12 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.browser.conftest import Opener
+from tests.browser.conftest import Opener, settled
 from tests.browser.filled import BESTS, FIRST, NASTY
 
 if TYPE_CHECKING:
     import pytest
-    from playwright.sync_api import BrowserContext
+    from playwright.sync_api import BrowserContext, Route
 
 PROBLEM = f"/problem?key={FIRST}&device=NVIDIA+H200"
 ROWS = ".forest-row a"
@@ -52,6 +52,20 @@ class TestAsk:
         ):
             page.fill("#shape", text)
             page.wait_for_selector(f"#shape-note:has-text('{said}')")
+
+    def test_a_late_answer_to_what_was_typed_before_is_not_shown(self, opened: Opener) -> None:
+        page = opened("/", allowed="422")
+        held: list[Route] = []
+        page.route("**/v1/best?m=0&*", lambda route: held.append(route))
+        page.fill("#shape", "0x4x4")
+        page.wait_for_url("**/?m=0&**")
+        page.fill("#shape", "4096x4096x4096")
+        page.wait_for_selector(".answer .measured")
+        with page.expect_response("**/v1/best?m=0&*"):
+            held[0].continue_()
+        settled(page)
+        assert page.is_visible(".answer .measured")
+        assert not page.inner_text("#shape-note")
 
     def test_it_is_copied_as_code(self, opened: Opener, url: str) -> None:
         page = opened("/?m=4096&n=4096&k=4096")

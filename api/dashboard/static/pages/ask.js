@@ -49,17 +49,17 @@ export async function open(page) {
   };
 
   async function ask(/** @type {boolean} */ step) {
+    const turn = ++asked;
     const fields = parse(state.text);
     if (typeof fields === "string") {
       state.sentence = state.text.trim() ? fields : "";
       page.redraw();
       return;
     }
-    const turn = ++asked;
     const query = parameters(fields);
     page.set({ batch: "", epilogue: "", kind: "", ...query }, step);
     const options = { ...query, device: chosen(), policy: page.param("policy") };
-    const answer = await page.get("/v1/best", options).catch(refused);
+    const answer = await page.get("/v1/best", options).catch((error) => turn === asked && refused(error));
     if (turn !== asked || !answer) return;
     Object.assign(state, { answer, sentence: "" });
     page.redraw();
