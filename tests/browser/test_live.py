@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
+
+from api import streams
 from api.access import AccessPolicy
 from api.app import create_app
 from space.kinds.gemm import Gemm
 from tests.browser.conftest import Opener, serving, settled
 from tests.fleet import PROBLEMS, Fleet, Listening
-from tests.support import keep_best
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import tokens
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from workers.measurement import Policy
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 
 def test_a_new_best_appears_and_typed_text_stays(opened: Opener, tmp_path: Path) -> None:
@@ -94,3 +104,37 @@ def test_an_empty_store_says_how_to_begin(opened: Opener, tmp_path: Path) -> Non
             page.wait_for_selector(f"main :text('{said}')")
             settled(page)
         page.close()
+
+
+def test_a_proxy_that_refuses_the_stream_is_asked_again(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        Fleet(store).campaign(PROBLEMS[:1])
+        with serving(create_app(store)) as url:
+            page = opened("/campaign?id=1", at=url, allowed="503")
+            page.wait_for_selector("chart-cells figure")
+            page.route("**/v1/events?*", lambda route: route.fulfill(status=503), times=1)
+            with page.expect_response(lambda answer: "/v1/events" in answer.url and answer.ok):
+                page.reload()
+            page.wait_for_selector("chart-cells figure")
+            hand = Fleet(store).hand()
+            hand.work(hand.claimed())
+            page.wait_for_selector("dd:text-is('1')")
+            page.close()
+
+
+def test_a_token_that_is_revoked_is_asked_for(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MOST_WAIT_SECONDS", 0.1)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+        _, reader = tokens.make(store, "reader", ["read"])
+        with serving(create_app(store, AccessPolicy(tokens=True))) as url:
+            page = opened("/problems", at=url, allowed="401")
+            page.fill("input[name=secret]", reader)
+            page.click("button:text-is('Go on')")
+            page.wait_for_selector(".forest-row a")
+            settled(page)
+            tokens.revoke(store, "reader")
+            page.wait_for_selector("h1:text-is('A token is needed')")
+            page.close()

@@ -10,22 +10,24 @@ import { address, Gone, lost, Refusal, send, service } from "./api.js";
  * @param {AbortSignal} signal
  */
 export async function follow(path, params, handlers, signal) {
-  let last = "";
+  let [last, again] = ["", false];
   while (!signal.aborted) {
     try {
       const headers = last ? { "Last-Event-ID": last } : undefined;
       const response = await send(address(path, params), { signal, headers });
-      const first = !last;
       for await (const event of events(response.body, signal)) {
         if (event.id) last = event.id;
-        if (event.name === "hello" && (first || event.data.resumed)) continue;
+        if (event.name === "hello" && (!again || event.data.resumed)) continue;
         handlers[event.name]?.(event.data);
         if (event.name === "end") return;
       }
     } catch (error) {
-      if (signal.aborted || (error instanceof Refusal && error.status !== 429)) return;
+      if (signal.aborted) return;
+      // A proxy answers 502 or 503 while the service restarts.
+      if (error instanceof Refusal && error.status < 500 && error.status !== 429) throw error;
       if (!(error instanceof Refusal) && !(error instanceof Gone)) lost();
     }
+    again = true;
     await pause(signal);
   }
 }
