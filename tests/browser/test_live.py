@@ -138,3 +138,20 @@ def test_a_token_that_is_revoked_is_asked_for(
             tokens.revoke(store, "reader")
             page.wait_for_selector("h1:text-is('A token is needed')")
             page.close()
+
+
+def test_a_best_of_the_first_of_its_policy_appears_with_the_others(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        _served(store, Gemm(512, 256, 256), Policy.CHAIN)
+        page = opened("/problems", at=url)
+        page.wait_for_selector(".forest[aria-rowcount='2']")
+        settled(page)
+        _served(store, Gemm(1024, 256, 256), Policy.SUSTAINED)
+        page.wait_for_selector(".forest[aria-rowcount='3']")
+        page.close()
+
+
+def _served(store: Store, problem: Gemm, policy: Policy) -> None:
+    final = measured(FAMILY.config({}), problem=problem, stage="final", policy=policy)
+    taken = store.record(store.begin_study(study_key(problem)).id, final, PROVENANCE)
+    store.set_bests([Best(problem, DEVICE, "cuda", taken, None, None, None, 1, {})])
