@@ -155,3 +155,17 @@ def _served(store: Store, problem: Gemm, policy: Policy) -> None:
     final = measured(FAMILY.config({}), problem=problem, stage="final", policy=policy)
     taken = store.record(store.begin_study(study_key(problem)).id, final, PROVENANCE)
     store.set_bests([Best(problem, DEVICE, "cuda", taken, None, None, None, 1, {})])
+
+
+def test_every_campaign_has_its_counts_and_one_that_ends_its_last_ones(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        for _ in range(22):
+            Fleet(store).campaign(PROBLEMS[:1])
+        with serving(create_app(store)) as url:
+            page = opened("/campaigns", at=url)
+            page.wait_for_selector("tr:nth-child(22) progress")
+            settled(page)
+            with page.expect_response("**/v1/campaigns/22"):
+                Campaigns(store).cancel(22)
+            page.wait_for_selector("tr:nth-child(1):has-text('cancelled')")
+            page.close()

@@ -24,9 +24,11 @@ export async function open(page) {
     const answer = await page.get("/v1/campaigns", { order: "newest", limit: MOST });
     [items, more] = [answer.items, Boolean(answer.next)];
     page.redraw();
-    const wanted = items.filter((item) => item.status === "running" || item.status === "paused" || !progress.has(item.id)).slice(0, 20);
-    await Promise.all(wanted.map(async (item) => progress.set(item.id, await page.get(`/v1/campaigns/${item.id}`))));
-    page.redraw();
+    const wanted = items.filter((item) => item.status === "running" || item.status === "paused" || item.status !== progress.get(item.id)?.campaign.status);
+    while (wanted.length) {
+      await Promise.all(wanted.splice(0, 20).map(async (item) => progress.set(item.id, await page.get(`/v1/campaigns/${item.id}`))));
+      page.redraw();
+    }
   };
   page.show(() => html`<h1>What runs, and is it worth going on?</h1>
     <section class="card">${items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Campaigns"><table><caption class="visually-hidden">Campaigns, newest first</caption><thead><tr><th scope="col">Campaign</th><th scope="col">Status</th>
