@@ -169,3 +169,17 @@ def test_every_campaign_has_its_counts_and_one_that_ends_its_last_ones(opened: O
                 Campaigns(store).cancel(22)
             page.wait_for_selector("tr:nth-child(1):has-text('cancelled')")
             page.close()
+
+
+def test_an_open_page_does_not_jump_once_its_last_answer_is_there(opened: Opener, url: str) -> None:
+    page = opened("/problems")
+    held: list[Route] = []
+    page.route("**/v1/importance?*", lambda route: held.append(route))
+    page.click(".forest-row a >> nth=0")
+    page.wait_for_selector("#finals figure")
+    page.focus("#finals button")
+    with page.expect_response("**/v1/importance?*"):
+        held[0].continue_()
+    page.wait_for_selector("#changes figure")
+    settled(page)
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"

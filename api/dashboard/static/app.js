@@ -95,9 +95,9 @@ function followLink(event) {
 export async function go(url) {
   history.pushState(null, "", url);
   render(nothing, main);
-  await open(url);
   scrollTo(0, 0);
   main.focus({ preventScroll: true });
+  await open(url);
 }
 
 // What fails in the background: the page keeps what it shows, unless it needs a token.
