@@ -183,3 +183,20 @@ def test_an_open_page_does_not_jump_once_its_last_answer_is_there(opened: Opener
     page.wait_for_selector("#changes figure")
     settled(page)
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+
+
+def test_a_problem_changes_while_an_answer_is_awaited_and_keeps_its_policy(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened("/", at=url)
+        held: list[Route] = []
+        page.route("**/v1/importance?*", lambda route: held.append(route))
+        asked: list[str] = []
+        page.on("request", lambda request: "/v1/best?" in request.url and asked.append(request.url))
+        page.goto(f"{url}/problem?key={PROBLEM.key}&device={DEVICE}&policy=rounds")
+        page.wait_for_selector("#provenance")
+        keep_best(store, us=5.0)
+        page.wait_for_selector("main dd:has-text('5.0')")
+        assert len(asked) > 1
+        assert all("policy=rounds" in address for address in asked)
+        page.close()

@@ -2,12 +2,12 @@
 
 import { Refusal } from "../lib/api.js";
 import { written } from "../lib/configs.js";
-import { count, number, percent, us, whole } from "../lib/format.js";
+import { count, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
-import { fact, headline, knobChips, ratioFact } from "../parts/facts.js";
+import { fact, headline, knobChips, summary } from "../parts/facts.js";
 import { ownLayouts } from "../parts/own_layouts.js";
 import { changesCard } from "../parts/problem/changes.js";
 import { clocksCard } from "../parts/problem/clocks.js";
@@ -41,7 +41,8 @@ export async function open(page) {
 
   // The address names the device as a rule; a store with several needs one.
   got.device = page.param("device") || (await devicesOf(page)).device;
-  const answer = page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
+  const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
+  const answer = ask();
   const asked = { ...P, device: got.device };
   const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
     got[name] = value;
@@ -71,6 +72,21 @@ export async function open(page) {
     put("importance", page.get("/v1/importance", asked)), put("funnel", page.get("/v1/funnel", asked)),
     put("history", page.get("/v1/best/history", asked)),
   ];
+  const anew = latest(async () => {
+    const answer = await ask();
+    Object.assign(got, { answer, made: {} });
+    page.redraw();
+    await Promise.all([put("study", study(answer)), ...derived()]);
+  });
+  page.live({
+    measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
+    best: (event) => event.problem === key && void anew(),
+    hello: () => { void more(); void anew(); },
+  }, { device: got.device });
+  got.reload = async (/** @type {Record<string, string>} */ axes) => {
+    page.set(axes);
+    await put("space", page.get("/v1/space", { ...asked, x: page.param("x", "tile_n"), y: page.param("y", "tile_m") }));
+  };
   const parts = [
     put("study", study(answer)), put("measurements", columns()), put("space", page.get("/v1/space", { ...asked, ...axes })),
     put("defaults", defaults()), ...derived(),
@@ -78,18 +94,6 @@ export async function open(page) {
   got.answer = await answer;
   page.redraw();
   await Promise.all(parts);
-  got.reload = async (/** @type {Record<string, string>} */ axes) => {
-    page.set(axes);
-    await put("space", page.get("/v1/space", { ...asked, x: page.param("x", "tile_n"), y: page.param("y", "tile_m") }));
-  };
-  page.live({
-    measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
-    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => {
-      Object.assign(got, { answer, made: {} });
-      page.redraw();
-      return Promise.all([put("study", study(answer)), ...derived()]);
-    }),
-  }, { device: got.device });
 }
 
 /** @typedef {(page: import("../lib/page.js").Page, got: any) => unknown} Card */
@@ -116,18 +120,9 @@ function body(page, got) {
 /** @param {import("../lib/page.js").Page} page @param {any} answer @param {any} got */
 function head(page, answer, got) {
   const { evidence } = answer;
-  const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
   const knobs = answer.config ? written(answer.config) : "";
   const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
-  return html`<p><span class="badge ${answer.source}">${answer.source}</span> ${evidence?.device_kind === "recorded" && answer.source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing}
-      ${answer.why}</p>
-    <dl class="facts">
-      ${fact(us(answer.time_us), answer.interval_us ? `${["measured", "recorded", "stale"].includes(answer.source) ? "95 %" : "likely"} ${number(answer.interval_us[0])} – ${number(answer.interval_us[1])}` : "")}
-      ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
-      ${share ? fact(percent(share), "of the roofline bound") : nothing}
-      ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "its best candidate")}
-      ${evidence?.verification ? fact(`${whole(evidence.verification.mismatches)} wrong`, `of ${count(evidence.verification.elements)} elements; error ≤ ${evidence.verification.worst_ratio.toFixed(2)} of its bound`) : nothing}
-    </dl>
+  return html`${summary(answer, evidence?.verification ? fact(`${whole(evidence.verification.mismatches)} wrong`, `of ${count(evidence.verification.elements)} elements; error ≤ ${evidence.verification.worst_ratio.toFixed(2)} of its bound`) : nothing)}
     ${answer.config ? html`<h2>${headline(answer.config)}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
     <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
       ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>

@@ -1,11 +1,10 @@
 // The answer to a question: what to run, how fast, from where, and as code.
 
 import { written } from "../lib/configs.js";
-import { number, percent, us } from "../lib/format.js";
 import { parameters, title } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
 import { go, html, nothing } from "../lib/view.js";
-import { fact, headline, knobChips, ratioFact } from "./facts.js";
+import { headline, knobChips, summary } from "./facts.js";
 import { snippets } from "./snippets.js";
 
 const TRUST = /** @type {Record<string, string>} */ ({
@@ -20,22 +19,10 @@ const TRUST = /** @type {Record<string, string>} */ ({
 
 /** @param {any} answer @param {any} defaults @param {import("../lib/page.js").Page} page */
 export function answered(answer, defaults, page) {
-  const evidence = answer.evidence;
-  const first = evidence?.versus_cublaslt_first;
-  const best = evidence?.versus_cublaslt_best;
-  const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
   const link = `/problem?key=${encodeURIComponent(answer.problem.key)}&device=${encodeURIComponent(answer.device)}`;
   return html`<section class="card answer" aria-live="polite" aria-label="Answer">
     <h2>${title(answer.problem)} on ${answer.device}</h2>
-    <p><span class="badge ${answer.source}">${answer.source}</span>
-      ${evidence?.device_kind === "recorded" && answer.source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
-    <dl class="facts">
-      ${fact(us(answer.time_us), `${["measured", "recorded", "stale"].includes(answer.source) ? "95 %" : "likely"} ${interval(answer.interval_us)}`)}
-      ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
-      ${share ? fact(percent(share), "of the roofline bound") : nothing}
-      ${ratioFact(first, "cuBLASLt’s first choice")}
-      ${ratioFact(best, "its best candidate")}
-    </dl>
+    ${summary(answer)}
     <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}
       ${answer.grounds.map((/** @type {string} */ ground) => html`<span class="soft"> ${ground}.</span>`)}</p>
     ${answer.config ? html`<h3>${headline(answer.config)}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
@@ -48,9 +35,6 @@ export function answered(answer, defaults, page) {
 function explainLink(answer) {
   return `/explain?${new URLSearchParams({ problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs: written(answer.config) })}`;
 }
-
-/** @param {[number, number] | null} range */
-const interval = (range) => (range ? `${number(range[0])} – ${number(range[1])}` : "unknown");
 
 /** The command that tunes it, or a campaign of one problem for the fleet. @param {any} answer @param {import("../lib/page.js").Page} page */
 function tuneIt(answer, page) {

@@ -1,6 +1,6 @@
 // Large numbers with what they mean below them; a config as chips.
 
-import { SIGNS, times, verdict } from "../lib/format.js";
+import { number, percent, SIGNS, times, us, verdict } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
 /** @param {string} value @param {string} words */
@@ -12,6 +12,18 @@ export function ratioFact(versus, rival) {
   const word = verdict(versus.low, versus.high);
   return html`<div><dt>${word === "tied" ? "tied with" : `${word} than`} ${rival}, 95 % ${versus.low.toFixed(3)}\u00a0–\u2060\u00a0${versus.high.toFixed(3)}</dt>
     <dd class=${word}>${SIGNS[word]} ${times(versus.value)}</dd></div>`;
+}
+
+/** An answer's source, and its numbers. @param {any} answer @param {unknown} [more] further facts */
+export function summary(answer, more = nothing) {
+  const { evidence, source, time_us: time, interval_us: range, roofline_us: bound } = answer;
+  return html`<p><span class="badge ${source}">${source}</span>
+      ${evidence?.device_kind === "recorded" && source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
+    <dl class="facts">
+      ${fact(us(time), `${["measured", "recorded", "stale"].includes(source) ? "95 %" : "likely"} ${range ? `${number(range[0])} – ${number(range[1])}` : "unknown"}`)}
+      ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
+      ${bound && time ? fact(percent(bound / time), "of the roofline bound") : nothing}
+      ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "its best candidate")}${more}</dl>`;
 }
 
 /**
