@@ -126,6 +126,7 @@ class CampaignTableOut(BaseModel):
     failing_config: Coded[str]
     ended_at: list[float | None] = Field(description="seconds since 1970")
     round_id: list[int | None] = Field(description="of the running round")
+    family: Coded[str | None] = Field(description="of the best's config; `cublaslt` where the library won")
 
 
 class CampaignColumnsOut(BaseModel):

@@ -185,6 +185,18 @@ class TestProblem:
         assert page.query_selector("main .sentence.loss") is None
 
 
+def test_a_campaigns_mean_leaves_out_what_the_library_won(opened: Opener, url: str) -> None:
+    page = opened("/campaign?id=1")
+    page.wait_for_selector("dt:text-is('geometric mean of 1 that our kernels won')")
+    assert f"{api(url, '/v1/campaigns/1/summary')['gain']['geometric_mean']:.3f}×" in page.inner_text("main dl")
+    body = api(url, "/v1/campaigns/1/problems:columns")
+    body["columns"]["family"]["values"] = ["cublaslt"] * len(body["columns"]["family"]["values"])
+    page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+    page.reload()
+    page.wait_for_selector("chart-cells figure")
+    assert "geometric mean" not in page.inner_text("main dl")
+
+
 class TestExplain:
     def test_values_are_struck_out_before_they_are_picked(self, opened: Opener) -> None:
         page = opened("/explain?knobs=tile_n=256,epilogue=direct")

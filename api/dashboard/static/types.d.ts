@@ -227,6 +227,7 @@ declare namespace Api {
     failing_config: Coded_str_;
     ended_at: (number | null)[];
     round_id: (number | null)[];
+    family: Coded_Union_str__NoneType__;
   };
   type CampaignsPage = {
     items: CampaignOut[];

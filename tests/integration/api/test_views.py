@@ -331,6 +331,8 @@ class TestFleet:
         assert column(body, "id") == [item["id"] for item in items]
         assert column(body, "status") == [item["status"] for item in items]
         assert column(body, "median_us") == [item["median_us"] for item in items]
+        families = [item["config_key"].partition(":")[0] for item in items]
+        assert [family or "" for family in column(body, "family")] == families
         ratios = [item["versus_cublaslt_first"] for item in items]
         assert column(body, "first") == [ratio and ratio["value"] for ratio in ratios]
         problem_of(http.get("/v1/campaigns/99/problems:columns"), 404, "unknown-campaign")

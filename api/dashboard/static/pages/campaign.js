@@ -51,14 +51,16 @@ function view(page, got) {
   const { campaign, problems } = progress;
   const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
   got.made ??= table && { cells: cells(table, campaign), gains: gains(table, campaign) };
-  const ratios = table ? table.columns.first.filter((/** @type {number | null} */ ratio) => ratio) : [];
-  const mean = geometricMean(ratios);
+  const { first = [], status, family } = table?.columns ?? {};
+  // As `gemmtune campaign show`: what the library won is no gain of ours.
+  const ours = first.filter((/** @type {number | null} */ ratio, /** @type {number} */ row) => ratio && status[row] === "done" && family[row] !== "cublaslt");
+  const mean = geometricMean(ours);
   const budget = campaign.budget.gpu_seconds;
   return html`<h1>${campaign.name}</h1>
     <p><span class="badge ${campaign.status === "running" ? "gain" : "tied"}">${campaign.status}</span> created ${ago(campaign.created_at)}${campaign.stopped_because ? `; it stopped because ${campaign.stopped_because}` : ""}</p>
     <dl class="facts"><div><dt>of ${count(Number(all))} problems done</dt><dd>${count(problems.done)}</dd></div>
       <div><dt>candidates of at most ${count(progress.most_candidates)}</dt><dd>${count(progress.tried)}</dd></div>
-      ${mean ? html`<div><dt>geometric mean as served, of ${ratios.length}</dt><dd>${times(mean)}</dd></div>` : nothing}
+      ${mean ? html`<div><dt>geometric mean of ${ours.length} that our kernels won</dt><dd>${times(mean)}</dd></div>` : nothing}
       <div><dt>${budget ? `of ${duration(budget)} of GPU time` : "of GPU time, without a limit"}</dt><dd>${duration(progress.gpu_seconds)}</dd></div>
       ${campaign.status === "running" ? left(progress, table) : nothing}
       ${problems.parked ? html`<div><dt>parked</dt><dd class="loss">✕ ${problems.parked}</dd></div>` : nothing}</dl>
