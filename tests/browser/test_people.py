@@ -121,3 +121,32 @@ def test_the_keyboard_reaches_the_page_and_the_scheme(opened: Opener) -> None:
         page.keyboard.press("Enter")
     assert page.inner_text("header button:has-text('Scheme')").endswith("dark")
     assert page.evaluate("getComputedStyle(document.body).color") != before
+
+
+def test_points_do_not_cover_the_name_of_a_line(opened: Opener) -> None:
+    page = opened("/problems")
+    page.wait_for_selector("chart-scatter canvas")
+    page.evaluate(
+        """() => {
+            const chart = document.createElement('chart-scatter');
+            const spread = (steps, from, to) => Array.from({length: steps}, (_, at) => from + (to - from) * at / steps);
+            const points = spread(50, 8, 11).flatMap(x => spread(50, 0.9, 1.2).map(y => [x, y]));
+            const [x, y] = [0, 1].map(side => [0, ...points.map(point => point[side])]);
+            chart.data = {
+                title: 'Crowded', sentence: 'Points lie where the name is.', x, y, text: String, rows: () => ({}),
+                groups: [{token: 'gain', shape: 'square', name: ''}], axes: {x: '', y: ''},
+                lines: [{x: [0, 10], y: [1, 1], token: 'loss', name: 'MMMMMMMM'}],
+            };
+            chart.id = 'crowded';
+            document.querySelector('main').append(chart);
+        }"""
+    )
+    page.wait_for_selector("#crowded canvas")
+    settled(page)
+    red = """canvas => {
+        const {data} = canvas.getContext('2d').getImageData(canvas.width - 95, 0, 50, canvas.height);
+        let count = 0;
+        for (let at = 0; at < data.length; at += 4) count += data[at] > 150 && data[at + 1] < 80 && data[at + 2] < 80;
+        return count;
+    }"""
+    assert page.eval_on_selector("#crowded canvas", red) > 50

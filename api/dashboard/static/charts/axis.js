@@ -85,26 +85,29 @@ export function mark(pen, shape, x, y, size) {
 }
 
 /**
- * Lines through the data, each named at its end.
+ * Lines through the data, or the name of each at its end: names are drawn after the points.
  * @param {CanvasRenderingContext2D} pen @param {Box} box @param {Scale} x @param {Scale} y
  * @param {{x: number[], y: number[], token: string, name: string}[]} lines
+ * @param {boolean} [named]
  */
-export function polylines(pen, box, x, y, lines) {
+export function polylines(pen, box, x, y, lines, named) {
   pen.save();
   pen.beginPath();
   pen.rect(box.left, box.top - 20, box.right - box.left, box.bottom - box.top + 20);
   pen.clip();
   for (const { x: across, y: up, token, name } of lines) {
-    pen.lineWidth = 1.5;
-    pen.strokeStyle = pen.fillStyle = colour(token);
-    pen.beginPath();
-    across.forEach((value, place) => pen.lineTo(x(value), y(up[place])));
-    pen.stroke();
+    pen.lineWidth = named ? 4 : 1.5;
+    pen.strokeStyle = colour(named ? "card" : token);
+    if (!named) {
+      pen.beginPath();
+      across.forEach((value, place) => pen.lineTo(x(value), y(up[place])));
+      pen.stroke();
+      continue;
+    }
+    pen.fillStyle = colour(token);
     pen.textAlign = "right";
     pen.textBaseline = "bottom";
     const at = Math.max(box.top - 4, y(up[up.length - 1]) - 3);
-    pen.lineWidth = 4;
-    pen.strokeStyle = colour("card");
     pen.strokeText(name, box.right - 4, at);
     pen.fillText(name, box.right - 4, at);
   }

@@ -87,6 +87,7 @@ customElements.define("chart-scatter", class extends Chart {
     polylines(pen, box, x, y, lines);
     if (this.#order.length > SHAPED) stamp(pen, { x: this.#at.x, y: this.#at.y, order: this.#order, ...this.#marks() }, width, height);
     else this.#shape(pen);
+    polylines(pen, box, x, y, lines, true);
     this.took = performance.now() - began;
   }
 
