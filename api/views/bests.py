@@ -99,6 +99,7 @@ class BestTableOut(TimesOut):
     kernels: Coded[str]
     cublaslt: Coded[str]
     stale: list[bool | None] = Field(description="whether its kernel has changed since; null until known")
+    forbidden: list[bool | None] = Field(description="whether a rule forbids its config by now; null until known")
 
 
 class CeilingsOut(BaseModel):

@@ -114,6 +114,17 @@ class TestProblems:
                  for link in page.query_selector_all(ROWS)]  # fmt: skip
         assert links == keys
 
+    def test_a_best_that_a_rule_forbids_by_now_is_marked(self, opened: Opener, url: str) -> None:
+        page = opened("/problems")
+        page.wait_for_selector(ROWS)
+        assert "✕" not in page.inner_text(".forest")
+        body = api(url, "/v1/bests:columns?device=NVIDIA%20H200")
+        body["columns"]["forbidden"][0] = True
+        page.route("**/v1/bests:columns?*", lambda route: route.fulfill(json=body))
+        page.reload()
+        page.wait_for_selector(f"{ROWS}:text('✕')")
+        assert page.inner_text(".forest").count("✕") == 1
+
     def test_keys_walk_its_rows_and_open_one(self, opened: Opener) -> None:
         page = opened("/problems")
         page.wait_for_selector(ROWS)

@@ -14,9 +14,11 @@ import numpy.typing as npt
 from sqlalchemy import Float, Select, Text, bindparam, cast, extract, func, select
 from sqlalchemy.orm import Session
 
+from space.devices import find_profile
 from space.errors import SpaceError
-from space.registry import problem_from_key
+from space.registry import family_named, problem_from_key
 from tuner.answering.staleness import Built, change, unchanged
+from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
 from tuner.evidence.stats import NORMAL, ORDER_REACH, scatter_of
@@ -74,7 +76,7 @@ def read(
     Columns: those of `ProblemFacts.columns`; `key policy device_kind build` as text; `served`; `problem_id
     measurement_id study_id config_id provenance_id tried failed`; `config` (place in `configs`); `taken_at` in seconds;
     `time_us low_us high_us`; `first best` and their `_low _high` (NaN where there is no ratio) and `_paired` (1, 0, or
-    `UNKNOWN`); `stale` (1, 0, or `UNKNOWN` until `compare` has looked).
+    `UNKNOWN`); `stale` and `forbidden` (1, 0, or `UNKNOWN` until `compare` has looked).
 
     Args:
         problem_ids: reads only bests of these problems.
@@ -95,6 +97,7 @@ def read(
     readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
     found = taken(found, np.flatnonzero(readable & _seen(found)))
     found["stale"] = _known_stale(device, found, configs, known)
+    found["forbidden"] = _known_legal(device, found, configs)
     return ordered(found)
 
 
@@ -204,22 +207,40 @@ def _known_stale(
     return np.fromiter(map(decided.__getitem__, alike), np.int8, len(alike))
 
 
+def _known_legal(device: str, columns: Columns, configs: Configs) -> npt.NDArray[np.int8]:
+    """0 where no rule can forbid a config; `UNKNOWN` where rules have to be asked."""
+    if find_profile(device) is None:
+        return np.zeros(len(columns["key"]), np.int8)
+    families = configs.families(columns["config"])
+    asked = {family: UNKNOWN if family_named(family).own else 0 for family in set(families)}
+    return np.fromiter(map(asked.__getitem__, families), np.int8, len(families))
+
+
+def open_rows(columns: Columns) -> npt.NDArray[np.intp]:
+    """Rows that `compare` has not looked at."""
+    return np.flatnonzero((columns["stale"] == UNKNOWN) | (columns["forbidden"] == UNKNOWN))
+
+
 def compare(device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]], until: float) -> int:
-    """Compares kernels' texts, as answers do, until `time.monotonic()` is `until`; half a millisecond each.
+    """Compares kernels' texts and asks rules, as answers do, until `time.monotonic()` is `until`; a third of a
+    millisecond each.
 
     Returns:
         Number of rows that are still unknown.
     """
-    unknown = np.flatnonzero(columns["stale"] == UNKNOWN).tolist()
+    unknown = open_rows(columns).tolist()
     for done, row in enumerate(unknown):
         if time.monotonic() > until:
             return len(unknown) - done
         program = programs[int(columns["provenance_id"][row])]
         try:
-            columns["stale"][row] = bool(change(Built(
-                problem_from_key(columns["key"][row]), configs.config(columns["config"][row]), device,
-                columns["device_kind"][row], program["nvrtc"], program["kernels"], columns["build"][row],
-            )))  # fmt: skip
+            problem, config = problem_from_key(columns["key"][row]), configs.config(columns["config"][row])
+            columns["forbidden"][row] = bool(forbidden(problem, config, device))
+            if columns["stale"][row] == UNKNOWN:
+                columns["stale"][row] = bool(change(Built(
+                    problem, config, device, columns["device_kind"][row], program["nvrtc"], program["kernels"],
+                    columns["build"][row],
+                )))  # fmt: skip
         except SpaceError:
-            columns["stale"][row] = True
+            columns["stale"][row] = columns["forbidden"][row] = True
     return 0

@@ -18,7 +18,7 @@ from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.stats import NORMAL
 from tuner.evidence.store import Store
-from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, read, replaced, taken
+from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, open_rows, read, replaced, taken
 from tuner.views.columnar import Configs, coded, coded_at, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import PARTS, Programs
@@ -44,8 +44,8 @@ _TIMES: Final = ("time_us", "low_us", "high_us", "first", "first_low", "first_hi
 _PAIRED: Final = ("first_paired", "best_paired")
 _BOUNDS: Final = ("memory", "compute", None)
 #: Columns that a document is made from.
-_READ: Final = (*_PLAIN, *_TIMES, *_PAIRED, "key", "group", "stale", "class", "bound", "policy", "device_kind",
-                "provenance_id")  # fmt: skip
+_READ: Final = (*_PLAIN, *_TIMES, *_PAIRED, "key", "group", "stale", "forbidden", "class", "bound", "policy",
+                "device_kind", "provenance_id")  # fmt: skip
 _Rows = npt.NDArray[np.intp]
 #: Problems of a device with a best that is new or gone. Building a statement takes longer than running it.
 _CHANGED: Final = union(
@@ -79,8 +79,8 @@ class Weight:
 class DeviceColumns:
     """The bests of one device, read as far as `version`.
 
-    Where sources have changed, as after an upgrade, finding out whether a kernel has changed takes long.
-    Comparisons that take longer than `_AT_ONCE_SECONDS` continue in the background.
+    Finding out whether rules still allow a config takes long, and so does whether a kernel has changed, where sources
+    have, as after an upgrade. Comparisons that take longer than `_AT_ONCE_SECONDS` continue in the background.
     """
 
     def __init__(self, store: Store, device: str) -> None:
@@ -109,7 +109,7 @@ class DeviceColumns:
         return self.version, self._compared
 
     def compare(self) -> None:
-        """Finds out which kernels have changed; goes on in the background if that takes long."""
+        """Finds out which kernels have changed, and which configs a rule forbids; goes on in the background."""
         if self._bests and not self._comparing and self._compare_for(_AT_ONCE_SECONDS):
             self._comparing = True
             threading.Thread(target=self._compare_all, name="compare-kernels", daemon=True).start()
@@ -122,7 +122,7 @@ class DeviceColumns:
 
     def _compare_for(self, seconds: float) -> int:
         with self._lock:
-            if not (self._bests["stale"] == UNKNOWN).any():
+            if not len(open_rows(self._bests)):
                 return 0
             self._compared += 1
             until = time.monotonic() + seconds
@@ -217,7 +217,7 @@ class DeviceColumns:
             "kind": coded_at([group.kind for group in groups], at),
             "dtype": coded_at([group.dtype for group in groups], at),
             "layout": coded_at([group.around.get("layout") for group in groups], at),
-            "stale": _booleans(bests["stale"]),
+            "stale": _booleans(bests["stale"]), "forbidden": _booleans(bests["forbidden"]),
             "class": coded_at(CLASSES, bests["class"]), "bound": coded_at(_BOUNDS, bests["bound"] % len(_BOUNDS)),
             "tflops": (bests["flops"] / bests["time_us"] / 1e6).astype(np.float32),
             **{name: coded(bests[name].tolist()) for name in ("policy", "device_kind")},

@@ -101,6 +101,7 @@ declare namespace Api {
     kernels: Coded_str_;
     cublaslt: Coded_str_;
     stale: (boolean | null)[];
+    forbidden: (boolean | null)[];
   };
   type BestsPage = {
     items: EvidenceOut[];

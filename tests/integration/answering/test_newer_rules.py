@@ -10,8 +10,9 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from space.explain import is_legal
+from space.kinds.gemm import Gemm
 from tests.fleet import FakeDevice
-from tests.support import DEVICE, FAMILY, PROBLEM, measured, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, keep_best, measured, study_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import bests_of
@@ -21,6 +22,7 @@ from tuner.studying.guidance import Guidance
 from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
 from tuner.tables.tables import chosen_bests
+from tuner.views.bests import BestColumns
 from tuner.views.outlook import outlook
 
 LEGAL, ILLEGAL = FAMILY.config({}), FAMILY.config({"tile_n": 256, "stages": 12})
@@ -96,3 +98,11 @@ def test_the_outlook_takes_it_for_no_best(store: Store) -> None:
     store.record_many(study.id, [measured(LEGAL, 1000.0)], by)
     found = outlook(store, study.id, None)
     assert (found.tried, found.chance) == (2, 1.0)
+
+
+def test_lists_of_bests_mark_it(store: Store) -> None:
+    columns = BestColumns(store)
+    assert columns.of(DEVICE).document()["columns"]["forbidden"].tolist() == [True]
+    keep_best(store, Gemm(512, 256, 256))
+    (known, new) = columns.of(DEVICE).document()["columns"]["forbidden"].tolist()
+    assert (known, new) == (True, False)

@@ -24,7 +24,7 @@ export async function open(page) {
   /** What the shown charts were made from; they are made anew only when it changes. */
   let made = /** @type {any} */ ({ of: null });
 
-  let after = 0;
+  let [after, timer] = [0, 0];
   const load = latest(async () => {
     const found = await page.get("/v1/bests:columns", { device, policy: page.param("policy"), after });
     // Under a policy that is new here, other rows have times, too.
@@ -33,8 +33,11 @@ export async function open(page) {
     after = found.version;
     made = { of: null, plots: made.plots };
     page.redraw();
-    // Right after an upgrade the service is still comparing kernels.
-    if (found.columns.stale.includes(null)) setTimeout(all, 3000);
+    // At first the service is still asking rules and comparing kernels.
+    if (found.columns.stale.includes(null) || found.columns.forbidden.includes(null)) {
+      clearTimeout(timer);
+      timer = setTimeout(all, 3000);
+    }
   });
   const all = () => {
     after = 0;
@@ -87,7 +90,7 @@ function charts(page, table, device) {
   return {
     rows, unmet: unmet(page, table, against), forest, headline: headline(table, rows, ratios, against),
     sentence: `A row is a problem: the mark is the speed-up of what is served over cuBLASLt’s ${against === "first" ? "first choice" : "best candidate"} with the 95 % interval, the circle the one over its ${
-      against === "first" ? "best candidate" : "first choice"}. ▲ surely faster, ▼ surely slower, ◆ a tie; marks at the edge lie beyond it. † The kernel has changed since. Arrow keys walk the rows.`,
+      against === "first" ? "best candidate" : "first choice"}. ▲ surely faster, ▼ surely slower, ◆ a tie; marks at the edge lie beyond it. † The kernel has changed since. ✕ A rule forbids it by now: it isn’t served. Arrow keys walk the rows.`,
   };
 }
 
