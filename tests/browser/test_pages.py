@@ -183,6 +183,14 @@ class TestProblem:
             cells = [cell.inner_text() for cell in row.query_selector_all("td")]
             assert len(cells) < 2 or cells[0] != cells[1]
 
+    def test_a_result_with_an_infinite_error_is_compared(self, opened: Opener, url: str) -> None:
+        wrong = api(url, "/v1/measurements/2") | {"outcome": "wrong_result", "samples_us": [], "median_us": None}
+        wrong["verification"] = {"elements": 4, "mismatches": 4, "worst_ratio": None, "reference": "float64"}
+        page = opened("/")
+        page.route("**/v1/measurements/2", lambda route: route.fulfill(json=wrong))
+        page.goto(f"{url}/compare?a=1&b=2")
+        page.wait_for_selector("tr:has-text('largest error / bound') td:text-is('∞')")
+
     def test_an_untuned_one_says_so(self, opened: Opener) -> None:
         page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
         page.wait_for_selector(".badge.predicted, .badge.nearest, .badge.default")

@@ -49,7 +49,7 @@ function diff(title, left, right, same) {
 const knobsOf = (it) => ({ family: it.config.family, ...it.config.knobs });
 
 /** @param {any} it */
-const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: it.device_kind, ...it.provenance, build: it.build_digest, note: it.note, "largest error / bound": it.verification?.worst_ratio.toFixed(3), outcome: it.outcome, detail: it.detail });
+const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: it.device_kind, ...it.provenance, build: it.build_digest, note: it.note, "largest error / bound": it.verification && (it.verification.worst_ratio?.toFixed(3) ?? "∞"), outcome: it.outcome, detail: it.detail });
 
 /** @param {any} it */
 const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w && number(it.clocks.power_w), "temperature, °C": it.clocks?.temperature_c,
