@@ -200,3 +200,21 @@ def test_a_problem_changes_while_an_answer_is_awaited_and_keeps_its_policy(opene
         assert len(asked) > 1
         assert all("policy=rounds" in address for address in asked)
         page.close()
+
+
+def test_a_page_that_is_left_leaves_nothing_behind(opened: Opener, url: str) -> None:
+    page = opened("/devices")
+    counters = page.context.new_cdp_session(page)
+
+    def kept(visits: int) -> int:
+        for _ in range(visits):
+            page.click("nav a:text-is('Problems')")
+            page.locator("chart-scatter canvas").wait_for()  # no handle that would keep it
+            page.click("nav a:text-is('Devices')")
+            page.locator("tbody a").first.wait_for()
+        settled(page)
+        counters.send("HeapProfiler.collectGarbage")
+        return int(counters.send("Memory.getDOMCounters")["nodes"])
+
+    before = kept(1)
+    assert kept(4) - before < 400

@@ -21,7 +21,9 @@ export function brush(plot, current) {
     return { x: event.clientX - edge.left, y: event.clientY - edge.top };
   };
   plot.addEventListener("pointerdown", (event) => {
-    if (current() && event.button === 0 && event.pointerType !== "touch") from = at(event);
+    if (!current() || event.button || event.pointerType === "touch") return;
+    from = at(event);
+    addEventListener("pointerup", ended, { once: true });
   });
   plot.addEventListener("pointermove", (event) => {
     if (!from) return;
@@ -31,7 +33,7 @@ export function brush(plot, current) {
     box.style.width = `${Math.abs(to.x - from.x)}px`;
     box.style.height = `${Math.abs(to.y - from.y)}px`;
   });
-  addEventListener("pointerup", (event) => {
+  const ended = (/** @type {PointerEvent} */ event) => {
     if (!from) return;
     const [start, to] = [from, at(event)];
     from = null;
@@ -41,5 +43,5 @@ export function brush(plot, current) {
     plot.addEventListener("click", (click) => click.stopPropagation(), { once: true, capture: true });
     const [xs, ys] = [[start.x, to.x].map(spec.scales.x.invert), [start.y, to.y].map(spec.scales.y.invert)];
     spec.chosen([Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)]);
-  });
+  };
 }
