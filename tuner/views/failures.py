@@ -44,6 +44,7 @@ class Example:
 
     measurement_id: int
     problem: str
+    device: str
     config: Config
     detail: str
     command: str
@@ -167,14 +168,15 @@ def _group(session: Session, outcome: str, family: str, message: str, group: _Gr
 
 
 def _example(session: Session, number: int) -> Example | None:
-    query = select(ProblemRow.key, ConfigRow.key, _Row.detail).join(_Row.problem).join(_Row.config)
-    problem_key, config_key, detail = session.execute(query.where(_Row.id == number)).one()
+    query = select(ProblemRow.key, DeviceRow.name, ConfigRow.key, _Row.detail)
+    query = query.join(_Row.problem).join(_Row.device).join(_Row.config)
+    problem_key, device, config_key, detail = session.execute(query.where(_Row.id == number)).one()
     try:
         problem, config = codec.problem_of(problem_key), codec.config_of(config_key)
     except StoreError:
         return None
     asked = f"{problem.shape}{flags_of(problem)} --family {config.family} --config {config.knobs_text}"
-    return Example(number, problem_key, config, detail, tune_command(problem), f"gemmtune explain {asked}")
+    return Example(number, problem_key, device, config, detail, tune_command(problem), f"gemmtune explain {asked}")
 
 
 def _suspects(session: Session, wanted: FailureFilter) -> tuple[Suspect, ...]:

@@ -390,6 +390,7 @@ declare namespace Api {
   type ExampleOut = {
     measurement_id: number;
     problem: string;
+    device: string;
     config: ConfigOut;
     detail: string;
     command: string;

@@ -39,5 +39,5 @@ function group(group) {
     <p class="sentence mono long">${group.message.replaceAll("#", "…") || "without a message"}</p>
     <p class="soft">${many(group.problems, "problem")}, ${many(group.configs, "config")}; last ${ago(group.last_at)}.</p>
     ${example ? html`<details><summary>Repeat one: ${titleOfKey(example.problem)}</summary><p class="mono long">${example.detail}</p><pre tabindex="0" aria-label="Command">${example.command}</pre>
-      <p><a href=${`/problem?${new URLSearchParams({ key: example.problem })}`}>Its problem</a></p></details>` : nothing}</section>`;
+      <p><a href=${`/problem?${new URLSearchParams({ key: example.problem, device: example.device })}`}>Its problem</a></p></details>` : nothing}</section>`;
 }
