@@ -216,6 +216,16 @@ def test_a_campaigns_mean_leaves_out_what_the_library_won(opened: Opener, url: s
     assert "geometric mean" not in page.inner_text("main dl")
 
 
+def test_rounds_that_the_fleet_leaves_out_are_said(opened: Opener, url: str) -> None:
+    page = opened("/fleet")
+    page.wait_for_selector("chart-lanes .says")
+    assert "newest" not in page.inner_text("chart-lanes .says")
+    rounds = api(url, "/v1/rounds?limit=1")
+    page.route("**/v1/rounds?*", lambda route: route.fulfill(json=rounds | {"items": rounds["items"] * 1000}))
+    page.reload()
+    page.wait_for_selector("chart-lanes .says:has-text('Only the newest 1000 are shown.')")
+
+
 class TestExplain:
     def test_values_are_struck_out_before_they_are_picked(self, opened: Opener) -> None:
         page = opened("/explain?knobs=tile_n=256,epilogue=direct")

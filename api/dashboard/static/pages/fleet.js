@@ -8,7 +8,6 @@ import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
 
 const WINDOWS = [["5", "5 min"], ["30", "30 min"], ["180", "3 h"], ["1440", "a day"]];
-
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Fleet");
@@ -60,7 +59,7 @@ function lanes(got, minutes) {
   const items = got.fleet.items.map((/** @type {any} */ worker) => ({ name: worker.name, gone: worker.status === "gone", spans: spans(worker.id) }));
   const lost = got.rounds.filter((/** @type {any} */ round) => round.status === "lost").length;
   return { title: "Rounds", from: to - minutes * 60, to, lanes: items,
-    sentence: `A span is a round, in UTC. Its filled height is the share of time the GPU worked; the rest is compiling and waiting, and gaps are idle. Hatched rounds were lost, failed or withdrawn${lost ? `: ${lost} here` : ""}.` };
+    sentence: `A span is a round, in UTC. Its filled height is the share of time the GPU worked; the rest is compiling and waiting, and gaps are idle. Hatched rounds were lost, failed or withdrawn${lost ? `: ${lost} here` : ""}.${got.rounds.length < 1000 ? "" : " Only the newest 1000 are shown."}` };
 }
 
 /** @param {any} got @param {(id: number) => void} drain */

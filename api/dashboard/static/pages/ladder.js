@@ -8,17 +8,18 @@ import { devicesOf } from "../parts/devices.js";
 
 const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
 const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", recorded: "faster", nearest: "tied", predicted: "ring", default: "square" });
+const FIELDS = ["n", "k", "dtype", "layout", "batch", "epilogue"];
+const fieldsOf = (/** @type {any} */ weight) => Object.fromEntries(FIELDS.map((name) => [name, weight[name] ?? weight.example?.[name] ?? ""]));
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Ladders");
   const { device } = await devicesOf(page);
   const { items: weights } = device ? await page.get("/v1/weights", { device }) : { items: [] };
-  const fields = ["n", "k", "dtype", "layout", "batch", "epilogue"];
-  const asked = Object.fromEntries(fields.map((name) => [name, page.param(name)]));
+  const asked = Object.fromEntries(FIELDS.map((name) => [name, page.param(name)]));
   const example = /** @type {any} */ (weights[0]);
   if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
-  if (!asked.n) Object.assign(asked, Object.fromEntries(fields.map((name) => [name, example[name] ?? example.example?.[name] ?? ""])));
+  if (!asked.n) Object.assign(asked, fieldsOf(example));
   page.show(() => html`<h1>Does one weight behave at every M?</h1>`);
   const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });
   const choose = (/** @type {any} */ event) => go(`/ladder?${event.target.value}`);
@@ -34,9 +35,8 @@ export async function open(page) {
 
 /** @param {any[]} weights @param {any} asked @param {string} device @returns {[string, string, boolean][]} */
 function choices(weights, asked, device) {
-  const fields = (/** @type {any} */ weight) => Object.fromEntries(["n", "k", "dtype", "layout", "batch", "epilogue"].map((name) => [name, weight[name] ?? weight.example?.[name] ?? ""]));
   const query = (/** @type {any} */ values) => String(new URLSearchParams(Object.entries({ ...values, device }).filter(([, value]) => value !== "" && value !== 1 && value !== "none").map(([name, value]) => [name, String(value)])));
-  const known = weights.map((/** @type {any} */ weight) => ({ ...fields(weight), rungs: weight.ms?.length ?? weight.rungs }));
+  const known = weights.map((/** @type {any} */ weight) => ({ ...fieldsOf(weight), rungs: weight.ms?.length ?? weight.rungs }));
   const same = (/** @type {any} */ weight) => ["n", "k", "dtype", "layout"].every((name) => String(weight[name]) === String(asked[name] || { dtype: "bf16", layout: "nt" }[name]));
   const rows = /** @type {[string, string, boolean][]} */ (known.map((/** @type {any} */ { rungs, ...weight }) => [query(weight), `${weight.dtype} ${weight.layout} N=${weight.n} K=${weight.k} (${rungs} measured)`, same(weight)]));
   return rows.some(([, , on]) => on) ? rows : [[query(asked), `${asked.dtype || "bf16"} ${asked.layout || "nt"} N=${asked.n} K=${asked.k}`, true], ...rows];

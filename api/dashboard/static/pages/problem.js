@@ -1,6 +1,6 @@
 // Problem: why is this the winner, and how sure?
 
-import { Refusal } from "../lib/api.js";
+import { address, Refusal } from "../lib/api.js";
 import { written } from "../lib/configs.js";
 import { count, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
@@ -124,18 +124,15 @@ function head(page, answer, got) {
   const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
   return html`${summary(answer, evidence?.verification ? fact(`${whole(evidence.verification.mismatches)} wrong`, `of ${count(evidence.verification.elements)} elements; error ≤ ${evidence.verification.worst_ratio.toFixed(2)} of its bound`) : nothing)}
     ${answer.config ? html`<h2>${headline(answer.config)}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
-    <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
-      ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>
+    <p class="row centre"><a href=${address("/", { ...parameters(got.fields), device: answer.device })}>Copy it as code</a>
+      ${answer.config ? html`<a href=${address("/explain", { problem: got.key, device: answer.device, family: answer.config.family, knobs })}>Change it and see what breaks</a>
         <a href=${layoutLink(got, answer, knobs)}>Its layouts</a>` : nothing}
-      <a href=${`/ladder?${new URLSearchParams(stringed({ ...parameters(got.fields), m: "", device: answer.device }))}`}>The same weight at every M</a>
+      <a href=${address("/ladder", { ...parameters(got.fields), m: "", device: answer.device })}>The same weight at every M</a>
       ${other && evidence ? html`<a href=${`/compare?a=${evidence.measurement_id}&b=${other.measurement_id}`}>Compare it with the next</a>` : nothing}</p>`;
 }
-
-/** @param {Record<string, unknown>} values */
-const stringed = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));
 
 /** The first of the config's layouts. @param {any} got @param {any} answer @param {string} knobs */
 function layoutLink(got, { config, problem, device }, knobs) {
   const [[, first] = []] = ownLayouts(config, problem);
-  return `/layouts?${new URLSearchParams(stringed({ problem: got.key, knobs, family: config.family, device, ...first }))}`;
+  return address("/layouts", { problem: got.key, knobs, family: config.family, device, ...first });
 }
