@@ -113,15 +113,24 @@ def problem_of(a: Array, b: Array, out: Array, scales: str = "") -> Gemm:
     if not _is_dense(out):
         raise ArrayRefused(f"out has strides {out.strides}: C is written row by row, without gaps")
     letters = "".join(_lies(name, array)[0] for name, array in (("a", a), ("b", b)))
-    for name, array in (("a", a), ("b", b)):
-        if out.address < _end(array) and array.address < _end(out):
-            raise ArrayRefused(f"out shares memory with {name}: kernels write C while they read; give out its own")
+    check_own(out, ("a", a), ("b", b))
     first, second = ("tf32" if each.dtype == "f32" else each.dtype for each in (a, b))
     try:
         total = "s32" if a.dtype in ("int8", "uint8") else "f32"
         return Gemm(m, n, k, first, second, out.dtype, total, letters, batch[0] if batch else 1, scales or "none")
     except ProblemError as error:
         raise ArrayRefused(f"a {a.shape} {a.dtype} by b {b.shape} {b.dtype}: {error}") from error
+
+
+def check_own(out: Array, *read: tuple[str, Array]) -> None:
+    """Checks that `out` shares no memory with what a kernel reads.
+
+    Raises:
+        ArrayRefused: it does.
+    """
+    for name, array in read:
+        if out.address < _end(array) and array.address < _end(out):
+            raise ArrayRefused(f"out shares memory with {name}: kernels write C while they read; give out its own")
 
 
 def strides_of(a: Array, b: Array) -> dict[str, Strides]:

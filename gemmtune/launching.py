@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from gemmtune.apart import difference
-from gemmtune.arrays import Array, ArrayRefused, array_of, problem_of, scales_of, strides_of
+from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, problem_of, scales_of, strides_of
 from gemmtune.exact import Exact, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
@@ -67,6 +67,7 @@ def launch(
     named = zip(scales or (), "ab", strict=False)
     factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in named)
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
+    check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
     apart = tuple(strides_of(*arrays[:2]).items())
     source, device = _source(str(table or settings().table or "")), arrays[0].device
     # Imported here because the driver's bindings exist only where kernels can be launched.

@@ -153,6 +153,16 @@ def test_a_kernel_that_can_not_be_had_is_refused(
         launch(0)
 
 
+@pytest.mark.parametrize(("at", "name"), [((0x3000, 0x5000), "a"), ((0x5000, 0x30FF), "b")])
+def test_an_output_that_shares_memory_with_a_scale_is_refused(calls: Calls, at: tuple[int, int], name: str) -> None:
+    a, b = (Array(address, (16, 16), (16, 1), "fp8_e4m3", 0, None) for address in (0x1000, 0x2000))
+    out = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None)
+    scales = tuple(Array(address, (1,), (1,), "f32", 0, None) for address in at)
+    with pytest.raises(ArrayRefused, match=f"out shares memory with the scale of {name}"):
+        gemmtune.launch(a, b, out, 5, scales=scales, table=Path("table.json"))
+    assert calls.noted == []
+
+
 class Memory:
     """A driver that gives addresses, and keeps those that are in use; its programs have one name for all kernels."""
 
