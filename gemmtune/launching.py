@@ -17,6 +17,7 @@ from gemmtune.exact import Exact, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tuner.evidence.legality import forbidden
 from tuner.settings import settings
 from workers.cuda.copies import Strides
 from workers.errors import WorkerError
@@ -96,6 +97,9 @@ class _Call:
         config, program = found.config, found.program
         if config is None or not family_named(config.family).own:
             raise ArrayRefused(f"{problem.title} on {facts.name}: {found.why}; use your library's own product")
+        # A rule may be newer than the table.
+        if broken := forbidden(problem, config, facts.name):
+            raise ArrayRefused(f"{problem.title}: the measured config breaks {broken}; tune again")
         self._config, self._program = config, program or _built(problem, config, facts.arch, found.build_digest)
         self.alignment_bytes: Mapping[str, int] = {}
         try:

@@ -200,8 +200,8 @@ class Memory:
 class One:
     """A source of one config for whatever is asked."""
 
-    def __init__(self, family: str) -> None:
-        self._config = family_named(family).config({})
+    def __init__(self, family: str, **knobs: int) -> None:
+        self._config = family_named(family).config(knobs)
 
     def find(self, problem: Gemm, name: str) -> Found:
         return Found(self._config, "measured", "measured", program=b"cubin")
@@ -234,4 +234,11 @@ def test_nothing_is_loaded_while_the_stream_is_captured(memory: Memory) -> None:
     memory.capturing = True
     with pytest.raises(ArrayRefused, match="the stream is being captured: call it once before the capture"):
         launching._Call(One("gemv"), Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
+    assert memory.used == set()
+
+
+def test_a_tables_config_that_a_newer_rule_forbids_is_refused(memory: Memory) -> None:
+    found = One("sm90_wgmma", tile_n=256, stages=12)
+    with pytest.raises(ArrayRefused, match=r"the measured config breaks smem\.capacity \(.*; tune again"):
+        launching._Call(found, Gemm.of(4096, 4096, 4096), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()
