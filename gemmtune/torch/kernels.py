@@ -83,6 +83,7 @@ class Kernel:
         passing: name and bytes of each scratch buffer whose content does not outlive a call.
         proved: whether its results were verified for exactly this problem when it was measured.
         strides: of operands whose lines are apart.
+        build: digest of its program; empty for the library's.
     """
 
     config: Config
@@ -95,6 +96,7 @@ class Kernel:
     passing: dict[str, int]
     proved: bool = True
     strides: Mapping[str, Strides] = field(default_factory=dict)
+    build: str = ""
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, int, int] = field(init=False)
     _strides: tuple[int, ...] = field(init=False)
@@ -327,7 +329,7 @@ def _looked_up(
     aligned = tuple((name, loaded.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
     # Nobody measured it on operands that lie like these.
     proved = found.source == "measured" and build_digest == found.build_digest and not strides
-    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides)
+    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest)
 
 
 def _loaded(

@@ -35,6 +35,10 @@ class Kernel(Protocol):
         """What is loaded."""
 
     @property
+    def build(self) -> str:
+        """Digest of its program; empty for the library's."""
+
+    @property
     def device(self) -> int:
         """Where."""
 
@@ -54,8 +58,8 @@ _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
 _GUARD_BYTES: Final = 4096
 
-#: Config, device, problem, and how its operands lie.
-_Name = tuple[str, int, str, tuple[tuple[str, Strides], ...]]
+#: Config, program, device, problem, and how its operands lie.
+_Name = tuple[str, str, int, str, tuple[tuple[str, Strides], ...]]
 _FOUND: Final[dict[_Name, str]] = {}
 _LOCK: Final = threading.Lock()
 
@@ -75,7 +79,8 @@ def disproof(kernel: Kernel, problem: Gemm) -> str:
 
 
 def _name(kernel: Kernel, problem: Gemm) -> _Name:
-    return kernel.config.key, kernel.device, problem.key, tuple(sorted(kernel.strides.items(), key=str))
+    lies = tuple(sorted(kernel.strides.items(), key=str))
+    return kernel.config.key, kernel.build, kernel.device, problem.key, lies
 
 
 def _tried(kernel: Kernel, problem: Gemm) -> str:

@@ -156,7 +156,7 @@ class Prepared:
     """What `kernels.prepare` sees: kernels that are loaded but not proved, and a GPU that is none."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
-        self.said, self.asked, self.capturing = "", 0, False
+        self.said, self.asked, self.capturing, self.build = "", 0, False, "first"
         self.begun, self.go_on = threading.Event(), threading.Event()
         patched.setattr(kernels, "_PREPARED", {})
         patched.setattr(kernels, "_LOGGED", set())
@@ -168,7 +168,7 @@ class Prepared:
     def kernel(self, proved: bool = False) -> kernels.Kernel:
         aligned = (("a", 16), ("b", 16), ("c", 16), ("source", 2), ("bias", 2))
         call = SimpleNamespace(scratch={})
-        return kernels.Kernel(CONFIG, 0, call, (64, 64), torch.bfloat16, aligned, {}, {}, proved)
+        return kernels.Kernel(CONFIG, 0, call, (64, 64), torch.bfloat16, aligned, {}, {}, proved, build=self.build)
 
     def tried(self, kernel: kernels.Kernel, problem: Gemm) -> str:
         self.asked += 1
@@ -194,6 +194,14 @@ def test_the_first_call_waits_for_the_proof_which_is_remembered(prepared: Prepar
     for key in ("kind", "kind", "configured again"):
         assert isinstance(prepared.prepare(key), kernels.Kernel)
     assert prepared.asked == 1
+
+
+def test_another_program_of_a_proved_config_is_proved_too(prepared: Prepared) -> None:
+    prepared.go_on.set()
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+    prepared.build, prepared.said = "second", "planted"
+    assert isinstance(prepared.prepare("from another bundle"), kernels.Absent)
+    assert prepared.asked == 2
 
 
 def test_a_config_that_fails_is_never_launched_and_said_once(
