@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, func, insert, literal, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.devices import find_profile
-from tuner.errors import UnknownWorker
+from tuner.errors import NothingCorrect, UnknownWorker
 from tuner.evidence import bests, changes, codec, measurements, studies
 from tuner.evidence.best_changes import Past, judge, record
 from tuner.evidence.campaign_models import WorkerRow
@@ -207,7 +207,11 @@ def _remaining(session: Session, of: dict[str, int]) -> dict[str, Best]:
     for rivals in finals.values():
         tried = _screened(session, rivals[0].study_id)
         failed = {outcome: count for outcome, count in sorted(tried.items()) if outcome != "correct"}
-        for best in bests_of(problem, rivals, tried.total(), failed):
+        try:
+            found = bests_of(problem, rivals, tried.total(), failed)
+        except NothingCorrect:
+            continue  # rules forbid all of these by now
+        for best in found:
             policy = best.policy.value
             if judge(standing.get(policy), best, past[policy])[0]:
                 if old := standing.get(policy):

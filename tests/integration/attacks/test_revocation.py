@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from api.access import AccessPolicy
 from api.app import create_app
 from gemmtune.command import app as command
+from space.explain import is_legal
 from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import StoreError, UnknownWorker
@@ -29,6 +30,7 @@ from workers.measurement import Measurement
 PROBLEM = PROBLEMS[0]
 ASKED = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
 FORGED, HONEST = (FAMILY.config({"tile_n": n}) for n in (64, 128))
+FORBIDDEN = FAMILY.config({"tile_n": 256, "stages": 12})
 
 
 @pytest.fixture
@@ -102,6 +104,19 @@ def test_a_problem_without_other_evidence_loses_its_best(store: Store) -> None:
     tell(bad, 7.0)
     app.state.follower.poll()
     assert http.get("/v1/best", params=ASKED).json()["time_us"] == 7.0
+
+
+def test_finals_that_rules_forbid_by_now_keep_no_revoked_best(store: Store) -> None:
+    assert not is_legal(FAMILY, PROBLEM, FORBIDDEN)
+    study = store.begin_study(study_key(PROBLEM))
+    store.record_many(study.id, [measured(FORBIDDEN, 4.0, PROBLEM, "final", samples=11)], PROVENANCE)
+    fleet = Fleet(store)
+    tell(fleet.hand(0), 10.0)
+    tell(fleet.hand(1), 5.0, forged=True)
+    assert revocations.revoke(store, worker="worker-1").bests == 1
+    assert served_us(store) == 10.0
+    assert revocations.revoke(store, worker="worker-0").bests == 1
+    assert served_us(store) is None
 
 
 def test_a_replayed_best_shows_again_when_the_one_that_hid_it_is_gone(store: Store) -> None:
