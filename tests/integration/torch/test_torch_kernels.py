@@ -114,11 +114,14 @@ def test_addresses_are_those_of_this_calls_operands(state: State) -> None:
     ready = kernel(calls, {}, {})
     for _ in range(2):
         a, b, out = operands()
-        bias = torch.zeros(64, dtype=torch.bfloat16)
-        assert ready.launch(a, b, bias, None, 0.5, 2.0, out) is out
+        bias, source = torch.zeros(64, dtype=torch.bfloat16), operands()[0]
+        assert ready.launch(a, b, bias, source, 0.5, 2.0, out) is out
         at, scratch = calls.noted[-1]
         assert (at.a, at.b, at.c) == (a.data_ptr(), b.data_ptr(), out.data_ptr())
-        assert (at.bias, at.source, at.alpha, at.beta, scratch) == (bias.data_ptr(), 0, 0.5, 2.0, {})
+        assert (at.bias, at.source) == (bias.data_ptr(), source.data_ptr())
+        assert (at.alpha, at.beta, scratch) == (0.5, 2.0, {})
+        ready.launch(a, b, None, None, 1.0, 0.0, out)
+        assert (calls.noted[-1][0].bias, calls.noted[-1][0].source) == (0, 0)
 
 
 def test_c_is_made_dense_in_its_shape_and_dtype(state: State) -> None:

@@ -1,0 +1,120 @@
+"""What a source finds is launched at once, proved first, or left to torch. On the CPU, with a GPU that is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import kernels  # noqa: E402
+from gemmtune.torch.sources import Found  # noqa: E402
+from space.config import Config  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
+from tests.support import FAMILY  # noqa: E402
+from workers.cuda.copies import Strides  # noqa: E402
+from workers.cuda.families import cublaslt  # noqa: E402
+
+PROBLEM = Gemm.of(64, 64, 64)
+LEGAL, LIBRARYS = FAMILY.config({}), family_named("cublaslt").config({})
+MEASURED = Found(LEGAL, "measured: here", "measured", build_digest="build")
+#: Where the rows of A lie apart.
+APART = {"a": Strides(96, 96 * 64)}
+
+
+class Card:
+    """An H200 on which every kernel is loaded."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.name, self.major, self.minor, self.uuid = "NVIDIA H200", 9, 0, "1"
+        self.multi_processor_count, self.L2_cache_size = 132, 60 << 20
+        self.watts, self.asked, self.build = (700.0, 700.0), list[str](), "build"
+        patched.setattr(torch.cuda, "get_device_properties", lambda _: self)
+        patched.setattr(kernels, "power_limits_w", lambda name: self.watts)
+        patched.setattr(kernels, "_loaded", self.loaded)
+
+    def loaded(self, *_: object) -> tuple[Any, str]:
+        scratch = {
+            "sums": SimpleNamespace(size_bytes=8, zeroed=False), "counts": SimpleNamespace(size_bytes=4, zeroed=True)
+        }  # fmt: skip
+        aligned = {"a": 16, "b": 16, "c": 16, "source": 2, "bias": 2}
+        return SimpleNamespace(scratch=scratch, alignment_bytes=aligned), self.build
+
+    def look_up(self, found: Found, strides: dict[str, Strides] | None = None) -> kernels.Kernel | str:
+        def find(problem: Gemm, device: str) -> Found:
+            self.asked.append(device)
+            return found
+
+        source = SimpleNamespace(find=find)
+        return kernels._looked_up(PROBLEM, 0, (64, 64), torch.bfloat16, source, strides or {})
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    return Card(monkeypatch)
+
+
+def test_what_was_measured_for_this_product_by_this_build_is_proved(card: Card) -> None:
+    found = card.look_up(MEASURED)
+    assert isinstance(found, kernels.Kernel)
+    assert (found.config, found.build, found.proved) == (LEGAL, "build", True)
+    assert (found.passing, found.zeroed) == ({"sums": 8}, {"counts": 4})
+
+
+@pytest.mark.parametrize("source", ["stale", "recorded", "nearest", "predicted"])
+def test_what_was_not_measured_for_this_product_on_this_card_is_not_proved(card: Card, source: str) -> None:
+    found = card.look_up(Found(LEGAL, source, source, build_digest="build"))
+    assert isinstance(found, kernels.Kernel)
+    assert not found.proved
+
+
+def test_another_build_than_the_measured_one_is_not_proved(card: Card) -> None:
+    card.build = "another"
+    found = card.look_up(MEASURED)
+    assert isinstance(found, kernels.Kernel)
+    assert (found.build, found.proved) == ("another", False)
+
+
+def test_nothing_is_proved_on_operands_that_lie_apart(card: Card) -> None:
+    found = card.look_up(MEASURED, APART)
+    assert isinstance(found, kernels.Kernel)
+    assert (found.strides, found.proved) == (APART, False)
+
+
+def test_a_config_that_a_rule_forbids_is_left_to_torch(card: Card) -> None:
+    illegal: Config = FAMILY.config({"tile_n": 256, "stages": 12})
+    said = card.look_up(Found(illegal, "measured: here", "measured", build_digest="build"))
+    assert str(said).startswith("the config found is illegal here, smem.capacity: ")
+
+
+def test_a_family_that_is_not_built_for_this_card_is_left_to_torch(card: Card) -> None:
+    card.name, card.major, card.multi_processor_count = "NVIDIA A100-SXM4-80GB", 8, 108
+    assert "is built for sm_90a, NVIDIA A100-SXM4-80GB is sm_80" in str(card.look_up(MEASURED))
+
+
+def test_a_capped_card_asks_for_its_own_bests(card: Card) -> None:
+    card.watts = 500.0, 700.0
+    card.look_up(MEASURED)
+    assert card.asked == ["NVIDIA H200 (500 W)"]
+
+
+@pytest.mark.parametrize("version", ["130100", ""])
+def test_the_librarys_algorithm_runs_with_the_version_that_was_measured(
+    card: Card, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (SimpleNamespace(version="130200"), ""))
+    monkeypatch.setattr("workers.cuda.calls.LibraryCall", lambda *_: card.loaded()[0])
+    found = card.look_up(Found(LIBRARYS, "measured: here", "measured", cublaslt=version))
+    if version:
+        assert "was measured with cuBLASLt 130100, and 130200 is loaded here" in str(found)
+    else:
+        assert isinstance(found, kernels.Kernel)
+        assert (found.build, found.proved) == ("", True)
+
+
+def test_a_library_that_is_not_here_is_left_to_torch(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (None, "cuBLASLt is not here"))
+    assert card.look_up(Found(LIBRARYS, "measured: here", "measured")) == "cuBLASLt is not here"
