@@ -217,6 +217,20 @@ def test_a_file_without_rows_is_not_recommended(format: str, said: str) -> None:
     assert found.startswith(said)
 
 
+@pytest.mark.parametrize("gpus", [0, -1, 1025])
+def test_a_machine_has_one_to_1024_gpus(gpus: int) -> None:
+    with pytest.raises(ConfigError, match=f"gpus = {gpus} is not a number of GPUs"):
+        written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch="2.14.1", gpus=gpus)
+
+
+@pytest.mark.parametrize("problem", [
+    Gemm.of(24, 64, 64, batch=4, epilogue="bias"), Gemm.of(24, 64, 64, "bf16,bf16,f32,f32"),
+    Gemm.of(24, 64, 64, "fp8_e4m3"), Gemm.of(24, 64, 64, epilogue="bias+relu"),
+], ids=str)  # fmt: skip
+def test_a_product_that_tunableop_has_no_word_for_has_no_row(problem: Gemm) -> None:
+    assert operation_of(problem) is None
+
+
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
     assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
     assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
@@ -255,6 +269,11 @@ def test_a_bundle_replaces_nothing(bundle: Path) -> None:
     with pytest.raises(ExportError, match="exists"):
         export_folder(bundle, {"manifest.json": b"{}"})
     read_bundle(bundle)
+
+
+def test_a_bundle_without_programs_is_refused() -> None:
+    with pytest.raises(ConfigError, match="which this service lacks"):
+        written("bundle", guarded(table(entry(WON))))
 
 
 def test_what_has_no_program_is_left_to_the_library() -> None:
@@ -304,6 +323,9 @@ def piped(path: Path) -> None:
         (lambda folder: manifest_with(folder, device="NVIDIA L40S"), "no table of 'NVIDIA L40S'"),
         (lambda folder: manifest_with(folder, files={}), "no table of"),
         (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "not a manifest"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "not a manifest"),
+        (lambda folder: manifest_with(folder, files={"table.json": 5}), "lists 'table.json'"),
+        (lambda folder: elsewhere(folder / "cubins"), "is a link"),
         (lambda folder: (folder / "manifest.json").unlink(), "can't be read"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(CUBIN + b"!"), "was changed"),
         (lambda folder: (folder / f"cubins/{DIGEST}.cubin").unlink(), "can't be read"),

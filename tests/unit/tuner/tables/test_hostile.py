@@ -209,6 +209,26 @@ def test_a_whole_table_whose_content_can_not_be_is_refused(
             exact(tmp_path / "t.json", min_gain)
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"schema": "gemmtune.table/9"}, "is a 'gemmtune.table/9', not a 'gemmtune.table/1'"),
+        ({"device": "NVIDIA H100 80GB HBM3"}, "was changed: its content does not match its hash"),
+        ({"entries": []}, "was changed: its content does not match its hash"),
+        ({"note": ""}, "was changed: its content does not match its hash"),
+    ],
+)  # fmt: skip
+def test_a_table_that_its_hash_or_version_does_not_cover_is_refused(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    document = table(entry(WON))
+    (tmp_path / "t.json").write_bytes(canonical(document))
+    assert len(exact(tmp_path / "t.json").bests) == 1
+    (tmp_path / "t.json").write_bytes(canonical(document | changed))
+    with pytest.raises(TableError, match=said):
+        exact(tmp_path / "t.json")
+
+
 def test_a_table_and_every_file_of_a_bundle_are_refused_wherever_they_are_cut(tmp_path: Path) -> None:
     content = canonical(table(entry(WON)))
     path = tmp_path / "t.json"
