@@ -50,8 +50,6 @@ def judge(old: Best | None, new: Best, past: Iterable[Past]) -> tuple[bool, str]
     """
     if old is None:
         return True, "the first that was measured"
-    if old.winner.id == new.winner.id:
-        return True, "the same measurement"
     past = list(past)
     if new.winner.id in {each.measurement_id for each in past}:
         return False, f"measurement {new.winner.id} was best before and was replaced"
