@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import gemmtune
 from gemmtune.apart import difference
-from gemmtune.arrays import ArrayRefused, array_of, problem_of, scales_of, strides_of
+from gemmtune.arrays import Array, ArrayRefused, _Tensor, array_of, problem_of, scales_of, strides_of
 from space.kinds.gemm import Gemm
 from tests.elements import encoded, numbers
 from workers.cuda.copies import Strides
@@ -66,6 +67,11 @@ def test_strides_give_the_layout() -> None:
         (zeros(8, 20)[:, :16], zeros(16, 32), zeros(8, 32), "multiples of 16 bytes apart"),
         (zeros(9, 8, 16)[::-1][:3], zeros(3, 16, 32), zeros(3, 8, 32), "a is"),
         (zeros(16), zeros(16, 32), zeros(8, 32), "three matrices"),
+        (zeros(8, 16), zeros(3, 16, 32), zeros(8, 32), "three matrices"),
+        (zeros(8, 16), zeros(16, 32), zeros(1, 8, 32), "three matrices"),
+        (zeros(2, 3, 8, 16), zeros(2, 3, 16, 32), zeros(2, 3, 8, 32), "three matrices"),
+        (zeros(8, 16), zeros(16, 32), zeros(8, 31), "C\\[M,N\\] is"),
+        (zeros(3, 8, 16), zeros(2, 16, 32), zeros(3, 8, 32), "C\\[M,N\\] is"),
         (zeros(8, 16, dtype="float64"), zeros(16, 32), zeros(8, 32), "kernels don't know"),
         (zeros(8, 16), zeros(16, 32, dtype="int8"), zeros(8, 32), "dtype_b beside fp16"),
     ],
@@ -73,6 +79,49 @@ def test_strides_give_the_layout() -> None:
 def test_what_no_kernel_takes_is_refused(a: Any, b: Any, out: Any, said: str) -> None:  # noqa: ANN401
     with pytest.raises(ArrayRefused, match=said):
         problem(a, b, out)
+
+
+def test_operands_of_two_gpus_are_refused() -> None:
+    a, b, out = (array_of(OnGpu(each), "a") for each in (zeros(8, 16), zeros(16, 32), zeros(8, 32)))
+    for arrays in ((replace(a, device=1), b, out), (a, replace(b, device=1), out), (a, b, replace(out, device=1))):
+        with pytest.raises(ArrayRefused, match="move them to one"):
+            problem_of(*arrays)
+    first, second = (array_of(OnGpu(zeros(1, dtype="float32")), "a") for _ in range(2))
+    for scales in ((replace(first, device=1), second), (first, replace(second, device=1))):
+        with pytest.raises(ArrayRefused, match="give dense f32 on GPU 0"):
+            scales_of(a, b, *scales)
+
+
+def test_scales_are_part_of_the_problem() -> None:
+    eight = (Array(0x1000 * place, (16, 16), (16, 1), "fp8_e4m3", 0, None) for place in (1, 2))
+    out = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None)
+    assert problem_of(*eight, out, "scaled_rowwise").epilogue == "scaled_rowwise"
+
+
+class Described(OnGpu):
+    """An array of 4 by 8 elements as a DLTensor says."""
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401
+        super().__init__(None)
+        shape = (ctypes.c_int64 * 2)(4, 8)
+        self.told = _Tensor(0x1000, 2, 0, 2, 2, 16, 1, shape, None, 0)
+        for name, value in fields.items():
+            setattr(self.told, name, value)
+
+    def __dlpack__(self, *, stream: int) -> object:
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return capsule(ctypes.addressof(self.told), b"dltensor", None)
+
+
+def test_an_array_begins_at_its_offset_and_is_dense_without_strides() -> None:
+    found = array_of(Described(byte_offset=32), "a")
+    assert (found.address, found.shape, found.strides, found.dtype) == (0x1020, (4, 8), (8, 1), "fp16")
+
+
+def test_elements_of_several_lanes_are_refused() -> None:
+    with pytest.raises(ArrayRefused, match="kernels don't know it"):
+        array_of(Described(lanes=2), "a")
 
 
 def lies(a: Any, b: Any) -> dict[str, Strides]:  # noqa: ANN401

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gemmtune.exact import Exact, differences
+from gemmtune.exact import Exact, differences, exact
 from space.kinds.gemm import Gemm
-from tests.unit.tuner.tables.test_exporters import entry
-from tuner.tables.entries import best_of
+from tests.unit.tuner.tables.test_exporters import CUBIN, DIGEST, entry, guarded, table, written
+from tuner.files import export_folder
+from tuner.tables.entries import best_of, canonical
 from workers.cuda.machine import Machine, this_machine
 
 PROBLEM = Gemm.of(16, 4096, 4096)
@@ -54,3 +57,32 @@ def test_a_measurement_without_a_library_differs_in_none() -> None:
 def test_a_machine_without_a_driver_tells_nothing_of_cards() -> None:
     said = this_machine()
     assert bool(said.cards) == bool(said.driver)
+
+
+def test_a_table_answers_for_its_own_card_and_problems_alone() -> None:
+    own = source()
+    found = own.find(PROBLEM, "NVIDIA H200")
+    assert (found.config, found.source) == (own.bests[PROBLEM.key].config, "measured")
+    assert (found.cublaslt, found.build_digest, found.program) == ("130100", DIGEST, b"")
+    for problem, device, said in (
+        (PROBLEM, "NVIDIA H200 (500 W)", "the table is of 'NVIDIA H200', this is 'NVIDIA H200 (500 W)'"),
+        (PROBLEM, "NVIDIA H100 80GB HBM3", "the table is of 'NVIDIA H200'"),
+        (Gemm.of(17, 4096, 4096), "NVIDIA H200", "the table leaves this problem to the library"),
+    ):
+        found = own.find(problem, device)
+        assert (found.config, found.program, found.why.startswith(said)) == (None, b"", True)
+
+
+def test_a_bundle_answers_with_its_program(tmp_path: Path) -> None:
+    librarys = Gemm.of(8, 64, 64)
+    listed = guarded(table(entry(PROBLEM), entry(librarys, family="cublaslt")))
+    export_folder(tmp_path / "bundle", written("bundle", listed, program=lambda _: CUBIN))
+    bundle = exact(tmp_path / "bundle")
+    assert [bundle.find(each, "NVIDIA H200").program for each in (PROBLEM, librarys)] == [CUBIN, b""]
+
+
+def test_a_least_gain_leaves_out_what_does_not_surely_exceed_it(tmp_path: Path) -> None:
+    other = Gemm.of(8, 64, 64)
+    (tmp_path / "t.json").write_bytes(canonical(table(entry(PROBLEM, 1.05), entry(other, 1.01))))
+    assert set(exact(tmp_path / "t.json").bests) == {PROBLEM.key, other.key}
+    assert set(exact(tmp_path / "t.json", 1.02).bests) == {PROBLEM.key}

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from space.devices import profile_named
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from workers.build import BuildFailure
 from workers.cuda import device
 from workers.cuda import driver as cuda
 from workers.cuda.copies import Strides
@@ -241,4 +243,24 @@ def test_a_tables_config_that_a_newer_rule_forbids_is_refused(memory: Memory) ->
     found = One("sm90_wgmma", tile_n=256, stages=12)
     with pytest.raises(ArrayRefused, match=r"the measured config breaks smem\.capacity \(.*; tune again"):
         launching._Call(found, Gemm.of(4096, 4096, 4096), 0, 5, ())  # type: ignore[arg-type]
+    assert memory.used == set()
+
+
+def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memory) -> None:
+    for found in (One("cublaslt"), Exact("NVIDIA H200", {})):
+        with pytest.raises(ArrayRefused, match="use your library's own product"):
+            launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
+    assert memory.used == set()
+
+
+@pytest.mark.parametrize(
+    "built", [SimpleNamespace(digest="another", cubin=b"cubin"), BuildFailure("measured", "planted", "")]
+)
+def test_without_the_measured_program_nothing_is_loaded(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, built: object
+) -> None:
+    monkeypatch.setattr("workers.build.compile_source", lambda *_: built)
+    found = SimpleNamespace(find=lambda *_: Found(family_named("gemv").config({}), "", build_digest="measured"))
+    with pytest.raises(ArrayRefused, match="the measured program can't be built here: use a bundle"):
+        launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()
