@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import kernels  # noqa: E402
+from gemmtune.torch import configure, kernels, sources  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
-from tests.support import FAMILY  # noqa: E402
+from tests.support import DEVICE, FAMILY  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import TIED, WON, entry, guarded, table, written  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402
 
@@ -118,3 +120,16 @@ def test_the_librarys_algorithm_runs_with_the_version_that_was_measured(
 def test_a_library_that_is_not_here_is_left_to_torch(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "opened", lambda device: (None, "cuBLASLt is not here"))
     assert card.look_up(Found(LIBRARYS, "measured: here", "measured")) == "cuBLASLt is not here"
+
+
+def test_what_a_table_leaves_to_the_library_has_no_config_of_a_neighbour(tmp_path: Path) -> None:
+    (content,) = written("json", guarded(table(entry(WON), entry(TIED, 1.0)))).values()
+    (tmp_path / "t.json").write_bytes(content)
+    configure(tmp_path / "t.json")
+    try:
+        assert sources.chosen().find(WON, DEVICE).source == "stale"
+        found = sources.chosen().find(TIED, DEVICE)
+        assert (found.config, found.why) == (None, "the table leaves this problem to the library")
+        assert sources.chosen().find(Gemm.of(24, 4096, 4096), DEVICE).source in ("nearest", "predicted")
+    finally:
+        configure()

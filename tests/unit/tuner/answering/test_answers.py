@@ -74,6 +74,7 @@ def test_the_very_problem_is_measured_with_the_interval_of_its_samples() -> None
     assert found.interval_us is not None
     assert found.interval_us[0] < 100.0 < found.interval_us[1]
     assert "31 samples" in found.grounds[0]
+    assert answer(Bests(best), ASKED, "h200") == found
 
 
 @pytest.mark.parametrize("learned", [False, True])
