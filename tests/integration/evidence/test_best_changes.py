@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from api.access import AccessPolicy
 from api.app import create_app
 from gemmtune.command import app as command
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import tokens
@@ -103,6 +104,21 @@ def test_policies_are_never_compared(store: Store) -> None:
     assert (best.policy, best.median_us) == (Policy.CHAIN, 20.0)
     assert offer(store, 30.0, policy=Policy.BURST) != []
     assert served_us(store) == 20.0
+
+
+def test_what_is_served_is_of_the_newest_program(store: Store) -> None:
+    offer(store, 20.0, policy=Policy.CHAIN)
+    other = store.begin_study(study_key(Gemm.of(8, 64, 64)))
+    elsewhere = store.record(other.id, measured(FAMILY.config({}), 1.0, stage="final"), PROVENANCE)
+    store.set_bests([Best(Gemm.of(8, 64, 64), DEVICE, "cuda", elsewhere, None, None, None, 1, {})])
+    # A chain's verdict comes first, but of kernels that are no more.
+    offer(store, 10.0, OTHER_KERNELS, Policy.BURST)
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    assert (best.policy, best.median_us) == (Policy.BURST, 10.0)
+    offer(store, 30.0, OTHER_KERNELS, Policy.CHAIN)
+    assert served_us(store) == 30.0
+    assert sorted(each.problem.m for each in store.bests(DEVICE) if each.served) == [8, PROBLEM.m]
 
 
 def test_a_change_is_rolled_back_and_what_it_set_does_not_come_back(store: Store) -> None:
