@@ -21,7 +21,7 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.structures import structure_of
 from tuner.evidence.picks import TIE_BAND, verdicts, versus
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
@@ -62,8 +62,7 @@ class Pair:
     @property
     def alike(self) -> bool:
         """Whether the winners are one structure: they differ at most in launch order, buffering and stores."""
-        first, second = (family_named(config.family).structure_of(config) for config in (self.first, self.second))
-        return self.first.family == self.second.family and first == second
+        return structure_of(self.first) == structure_of(self.second)
 
     @property
     def line(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from space.config import Config
+from space.knobs import KnobValue
 from space.registry import family_named
 
 T = TypeVar("T")
@@ -20,14 +21,15 @@ def best_of_structures(ahead: Sequence[T], config_of: Callable[[T], Config], fas
         most: number after which no further structure is added.
     """
     chosen = list(ahead[:fastest])
-    seen = {_structure(config_of(one)) for one in chosen}
+    seen = {structure_of(config_of(one)) for one in chosen}
     for one in ahead[fastest:]:
-        structure = _structure(config_of(one))
+        structure = structure_of(config_of(one))
         if structure not in seen and len(chosen) < most:
             seen.add(structure)
             chosen.append(one)
     return chosen
 
 
-def _structure(config: Config) -> tuple[object, ...]:
+def structure_of(config: Config) -> tuple[KnobValue, ...]:
+    """What all configs of one kernel structure share; no two families share one."""
     return family_named(config.family).structure_of(config)

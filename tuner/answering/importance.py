@@ -22,6 +22,7 @@ from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.registry import family_named
+from space.structures import structure_of
 from tuner.errors import NothingMeasured
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
@@ -290,7 +291,7 @@ def _expected(
 def _runners_up(times: dict[Config, float], winner: Config, time_us: float) -> list[RunnerUp]:
     fastest: dict[tuple[KnobValue, ...], Config] = {}
     for config in sorted(times, key=lambda each: (times[each], each.key)):
-        fastest.setdefault(family_named(config.family).structure_of(config), config)
-    fastest.pop(family_named(winner.family).structure_of(winner), None)
+        fastest.setdefault(structure_of(config), config)
+    fastest.pop(structure_of(winner), None)
     behind = list(fastest.values())[:RUNNERS_UP]
     return [RunnerUp(config, times[config], times[config] / time_us) for config in behind]

@@ -15,7 +15,8 @@ from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import rank
-from space.registry import config_named, families_for, family_named
+from space.registry import config_named, families_for
+from space.structures import structure_of
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
@@ -82,7 +83,7 @@ def spread(ranked: Sequence[Config], most: int) -> list[Config]:
     chosen = dict.fromkeys(ranked[: most // 2])
     groups: dict[tuple[KnobValue, ...], list[Config]] = {}
     for config in ranked:
-        groups.setdefault(family_named(config.family).structure_of(config), []).append(config)
+        groups.setdefault(structure_of(config), []).append(config)
     for config in _in_turn(list(groups.values())):
         if len(chosen) >= most:
             break
