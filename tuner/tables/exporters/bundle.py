@@ -54,7 +54,7 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
 def next_step(table: Guarded, wanted: Wanted) -> str:
     """How torch programs use the folder."""
     if not table.entries:
-        return "no entry: the library is kept everywhere"
+        return json_table.NO_ENTRY
     return f"to use it in a torch program: gemmtune.torch.configure({wanted.name!r}), or install({wanted.name!r})"
 
 

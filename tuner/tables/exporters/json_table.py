@@ -12,6 +12,8 @@ from tuner.tables.exporters.wanted import Wanted
 NAME: Final = "json"
 MEDIA_TYPE: Final = "application/json"
 WRITES: Final = "the table with its evidence, which gemmtune reads back"
+#: The next step of a table without entries.
+NO_ENTRY: Final = "no entry: the library is kept everywhere"
 
 
 def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
@@ -34,5 +36,5 @@ def document(table: Guarded) -> dict[str, object]:
 def next_step(table: Guarded, wanted: Wanted) -> str:
     """How torch programs use the file."""
     if not table.entries:
-        return "no entry: the library is kept everywhere"
+        return NO_ENTRY
     return f"to use it in a torch program: gemmtune.torch.install({wanted.name!r})"
