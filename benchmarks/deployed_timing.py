@@ -219,4 +219,3 @@ def _behind(small: torch.Tensor, arm: Arm) -> Arm:
 def _alternating(graphs: Mapping[str, Graph], number: int) -> list[tuple[str, Graph]]:
     listed = list(graphs.items())
     return listed if number % 2 == 0 else listed[::-1]
-

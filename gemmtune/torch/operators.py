@@ -179,4 +179,3 @@ def _matrix(a: Tensor, k: int) -> Tensor:
 
 def _aligned(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
     return not (a.data_ptr() | b.data_ptr() | (0 if out is None else out.data_ptr())) % _ALIGN_BYTES
-

@@ -180,5 +180,3 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
         return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
     url = database_url(text) if text else settings().db_url
     return Bests(Store.open(url), trusted, neighbours)
-
-

@@ -131,7 +131,6 @@ class TestSnapshot:
             app.state.follower.poll()
             assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
 
-
     def test_the_first_page_and_answers_from_all_over_are_rendered_first(
         self, own_store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -44,4 +44,3 @@ def test_small_views_take_no_more_than_is_counted() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 2**21
-

@@ -156,7 +156,6 @@ class Source:
         except OSError as error:
             raise ProblemError(f"{self.path} cannot be read ({error.strerror}): give a file of shapes") from error
 
-
     @contextmanager
     def _unpacked(self) -> Iterator[io.BufferedReader]:
         with self.path.open("rb") as raw:
