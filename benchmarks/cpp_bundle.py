@@ -2,7 +2,8 @@
 
 python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h200.md
 
-The kernels of a table, by default those that the recordings found best, are compiled and exported as a bundle.
+The kernels of a table, by default those that the recordings found best, or those that backups of stores name
+(`--stores benchmarks/stores/h100/*.jsonl.gz`), are compiled and exported as a bundle.
 gemmtune.hpp is built by g++ against the driver API, as a shared library for the comparison and as the example program.
 Both launchers write C on the same random operands; every element is compared with an f64 product. Their times are those
 of CUDA graphs that replay in turn.
@@ -35,17 +36,21 @@ from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import config_named, family_named, problem_from_key
+from tuner.evidence.backup import restore_backup
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
 from tuner.files import export_folder
-from tuner.settings import settings
+from tuner.settings import database_url, settings
 from tuner.tables.exporters import exporter_named
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.programs import plans_of
-from tuner.tables.tables import read_document
+from tuner.tables.tables import chosen_bests, read_document, table_of
 from workers.build import Build, compile_source
 from workers.builder import source_of
 from workers.cuda.calls import Call
 from workers.cuda.copies import Copy
+from workers.cuda.device import identity_here
 from workers.cuda.driver import Borrowed
 
 #: The bests that the recordings found, which ship with the repository.
@@ -146,11 +151,14 @@ HEADER: Final = (
 def main() -> int:
     """Prints a line per problem and a summary."""
     options = options_of(__doc__, 150.0)
-    options.add_argument("--table", type=Path, default=TABLE, help="a table of this GPU model; the recordings' bests")
+    tables = options.add_mutually_exclusive_group()
+    tables.add_argument("--table", type=Path, default=TABLE, help="a table of this GPU model; the recordings' bests")
+    tables.add_argument("--stores", type=Path, nargs="+", metavar="BACKUP", help="backups of stores instead")
     given = options.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        bundle = exported(read_document(given.table), Path(folder) / "bundle")
+        document = stored(given.stores, Path(folder)) if given.stores else read_document(given.table)
+        bundle = exported(document, Path(folder) / "bundle")
         library, example = built(Path(folder))
         print(f"[{time.monotonic() - begun:.1f} s] exported and built", flush=True)
         source = exact(bundle)
@@ -161,8 +169,19 @@ def main() -> int:
         examples = [ran(example, bundle, problem) for problem in plain[:3]]
     text = summary(rows, skipped, examples)
     print(text)
-    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[given.table])
+    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=given.stores or [given.table])
     return int(not rows or not all(row.good for row in rows))
+
+
+def stored(backups: Sequence[Path], folder: Path) -> dict[str, Any]:
+    """The table of this GPU model's bests in backups of stores that share no problem."""
+    device, bests = identity_here(), list[Best]()
+    for backup in backups:
+        url = database_url(str(folder / f"{backup.name}.db"))
+        restore_backup(backup, url)
+        with Store.open(url) as store:
+            bests += chosen_bests(store, device)
+    return table_of(bests, device)
 
 
 def exported(document: Mapping[str, Any], folder: Path) -> Path:
