@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,8 +13,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
-from tuner.evidence.database import migrate, migrating, open_engine
-from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions
+from tuner.evidence.database import current_revision, migrate, migrating, open_engine
+from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
 from tuner.evidence.schema import METADATA
 
 
@@ -46,3 +49,19 @@ def test_migrations_go_down_and_up_again(engine: Engine) -> None:
     with migrating(engine) as connection:
         migrate(connection, "head")
     assert set(METADATA.tables) <= set(inspect(engine).get_table_names())
+
+
+def test_threads_may_create_stores_at_the_same_time(tmp_path: Path) -> None:
+    # Alembic's `context` and `op` are module globals: without turns, one thread migrates another's store.
+    at_once = threading.Barrier(8)
+
+    def created(number: int) -> str | None:
+        at_once.wait()
+        engine = open_engine(f"sqlite:///{tmp_path}/{number}.db", create=True)
+        with engine.connect() as connection:
+            revision = current_revision(connection)
+        engine.dispose()
+        return revision
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(created, range(8))) == {newest_revision()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
 #: Advisory lock held while a PostgreSQL schema changes, so services that start together migrate in turn.
 _MIGRATION_LOCK: Final = 0x67656D6D
+#: Alembic keeps the migration that runs in module globals: threads that open stores migrate them in turn.
+_ALEMBIC: Final = threading.Lock()
 
 
 def open_engine(url: str, create: bool, most: int = MOST_CONNECTIONS) -> Engine:
@@ -151,7 +154,8 @@ def migrate(connection: Connection, revision: str) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     step = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
-    step(config, revision)
+    with _ALEMBIC:
+        step(config, revision)
 
 
 def check_known(revision: str | None, what: str) -> None:
