@@ -13,7 +13,7 @@ from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SC
 from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import setmaxnreg, wgmma
 from space.instructions.tma import MBARRIER_BYTES
-from space.kinds.gemm import SCALES
+from space.kinds.gemm import SCALES, Gemm
 from space.layouts.boxes import boxes_across
 from space.layouts.swizzle import SWIZZLES, WIDEST, row_bytes_of
 
@@ -38,6 +38,11 @@ FRAGMENT_ADDRESSES: Final = 16
 #: spills. One that multiplies by scales of rows and columns and then adds a bias holds both sets at once.
 FINISH_REGISTERS, ERF_REGISTERS, ROWWISE_BIAS_REGISTERS = 104, 112, 24
 _READING_PARTS: Final = frozenset({"beta", "bias", "silu", *SCALES})
+#: Up to these many rows of C, weights are read once and memory sets the pace.
+STREAMED_ROWS: Final = 64
+#: From these bytes of weights, and up to these many rows of C, memory answers faster where a cluster along K reads
+#: whole rows: fewer rows are open at a time (docs/kernels/memory.md). Sums of more rows take longer than that gains.
+LARGE_WEIGHTS_BYTES, WHOLE_ROWS_UP_TO = 200_000_000, 32
 #: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
 
@@ -123,6 +128,19 @@ def slices(c: Columns) -> IntColumn:
 def slice_stages(c: Columns) -> IntColumn:
     """Pipeline stages of the longest slice of K of a tile."""
     return -(-c["k_iterations"] // slices(c))
+
+
+def streams_weights(problem: Gemm) -> bool:
+    """Whether memory sets the pace, because a problem has few rows of C."""
+    return min(problem.m, problem.n) <= STREAMED_ROWS
+
+
+def streams_large_rows(problem: Gemm) -> bool:
+    """Whether rows of K-major weights stream, so many that clusters along K pay even if tiles fill the GPU."""
+    weights = "b" if problem.m <= problem.n else "a"
+    weights_bytes = max(problem.m, problem.n) * problem.k * problem.batch * input_bytes(problem)
+    few, large = min(problem.m, problem.n) <= WHOLE_ROWS_UP_TO, weights_bytes >= LARGE_WEIGHTS_BYTES
+    return few and large and not lies_mn_major(problem, weights)
 
 
 def stored_row_bytes(c: Columns) -> IntColumn:

@@ -16,7 +16,7 @@ from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import eighth_norm, extent_m, extent_n, input_bytes, output_bytes, pdl_saved_us
-from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes
+from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes, streams_large_rows
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
@@ -52,6 +52,8 @@ SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
 SPLIT_WAVES: Final = 0.5
 #: The same in a cluster along K, which sends sums between multiprocessors and polls nothing.
 CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
+#: Memory's time for large weights where clusters of four or eight along K read whole rows: 0.96 to 1.0 on H100s.
+WHOLE_ROWS: Final = 0.98
 #: Stream-K: clocks of a shared last wave beyond those of its stages, fitted to large products.
 STREAM_CLOCKS: Final = 7_500
 #: The pass that packs operands: its launch, and the rate at which it reads and writes.
@@ -83,14 +85,16 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     walk = full_waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
     start = START_CLOCKS + np.where(_multicasts(c), CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
-    hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
+    moved = c.problem.min_bytes * c.once(_reread) * np.where(c.once(_reads_whole_rows), WHOLE_ROWS, 1)
+    hbm_us = moved / device.hbm_tbs / 1e6 + start / clocks_per_us
     # Neither hides fully behind the other.
     both = eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     held = tiles / (clusters * c.once(_resident))
     early = np.where(c["pdl"] == 1, pdl_saved_us(held, ordered), 0.0)
-    # Slices are summed after everything else.
-    split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
+    # Slices are summed after everything else, but while others wait for memory where clusters stream large weights.
+    behind = SPLIT_WAVES * (waves - 1) * np.where(c.once(_reads_whole_rows), 0, 1)
+    split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + behind) / clocks_per_us
     split_us += np.where(full_waves < waves, STREAM_CLOCKS, 0) / clocks_per_us
     total: FloatColumn = ordered + split_us + device.launch_us - early + _pack_us(c)
     return total
@@ -181,6 +185,11 @@ def _cluster_k_clocks(c: Columns) -> FloatColumn:
     sums = (c["tile_m"] * c["tile_n"] * WORD_BYTES).astype(np.float64)
     moved = 2 * sums * (c["cluster_k"] - 1) / c["cluster_k"]
     return np.where(c["cluster_k"] > 1, CLUSTER_K_CLOCKS + moved / CLUSTER_K_BYTES_PER_CLOCK, 0.0)
+
+
+def _reads_whole_rows(c: Columns) -> BoolColumn:
+    """Whether a cluster along K streams large weights, of which each of its blocks reads a part of the same rows."""
+    return np.bool_(streams_large_rows(c.problem)) & (c["cluster_k"] >= 4)
 
 
 def _multicasts(c: Columns) -> BoolColumn:

@@ -24,10 +24,11 @@ from space.families.sm90_wgmma.derive import (
     slice_stages,
     stage_k_bytes,
     stored_row_bytes,
+    streams_large_rows,
+    streams_weights,
 )
 from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import wgmma
-from space.kinds.gemm import Gemm
 from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
 
@@ -46,8 +47,6 @@ SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
 #: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
-#: Up to these many rows of C, weights are read once and memory sets the pace.
-STREAMED_ROWS: Final = 64
 #: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
 #: early requests wait behind later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 10_000_000
@@ -74,7 +73,7 @@ def _blocks(c: Columns) -> IntColumn:
 def _stages_deep(c: Columns) -> BoolColumn:
     # A ring longer than K helps only a producer, which runs ahead into the next tile.
     useful = np.maximum(np.minimum(_most_stages(c), -(-c["k_iterations"] // c["cluster_k"])), 2)
-    if not _streams(c):
+    if not streams_weights(c.problem):
         deep: BoolColumn = (c["stages"] <= useful) & (c["stages"] >= useful - 1)
         return deep
     # The few rows of the other operand come from L2.
@@ -86,11 +85,6 @@ def _stages_deep(c: Columns) -> BoolColumn:
     return column
 
 
-def _streams(c: Columns) -> bool:
-    problem: Gemm = c.problem
-    return min(problem.m, problem.n) <= STREAMED_ROWS
-
-
 def _weights_are_a(c: Columns) -> BoolColumn:
     """Whether the operand with more rows, which is read once, is the kernel's A."""
     column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
@@ -100,12 +94,19 @@ def _weights_are_a(c: Columns) -> BoolColumn:
 def _best_hint(c: Columns) -> IntColumn:
     """The operand that is read once streams past the one that every block reads."""
     streamed = np.where(_weights_are_a(c), knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
-    return np.where(_streams(c), streamed, knobs.HINT_NONE)
+    return np.where(streams_weights(c.problem), streamed, knobs.HINT_NONE)
 
 
 def _slices_pay(c: Columns, fill: float) -> BoolColumn:
     """Whether slices of K fill the GPU up to `fill` times and are long enough to pay for their sums."""
     return (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
+
+
+def _cluster_k_useful(c: Columns) -> BoolColumn:
+    """Slices fill the GPU, or read whole rows of large weights."""
+    whole_rows = np.bool_(streams_large_rows(c.problem)) & (slice_stages(c) >= MIN_SLICE_STAGES)
+    column: BoolColumn = (c["cluster_k"] == 1) | _slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows
+    return column
 
 
 def _stream_k_useful(c: Columns) -> BoolColumn:
@@ -239,10 +240,11 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
            lambda c: (c["split_k"] == 1) | _slices_pay(c, fill=2)),
     _worth("worth.cluster_k",
-           "clusters along K are used if tiles alone do not fill the GPU, with slices of four stages or more",
-           "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us",
-           ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
-           lambda c: (c["cluster_k"] == 1) | _slices_pay(c, fill=CLUSTER_K_FILL)),
+           "clusters along K are used if tiles alone do not fill the GPU, or if up to 32 rows meet 200 MB of weights or "
+           "more, with slices of four stages or more",
+           "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us; "
+           "memory answers faster where a cluster reads whole rows",
+           ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
     _worth("worth.stream_k", "stream-K shares a last wave of tiles of 48 stages or more if over 1 % of all clusters "
            "would be idle", "the sums of a shared tile go through L2, which takes about 5 us",
            ("stream_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _stream_k_useful),
