@@ -48,9 +48,10 @@ def launch(
     """Enqueues out = a · b with the kernel that was measured for exactly this product.
 
     The first call of a product loads its kernel, outside of captures; later ones write addresses and launch. Any thread
-    may call for any GPU, and calls on one stream may follow one another without waiting. Rows (or columns) of `a` and
-    `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on dense
-    operands, where it was measured.
+    may call for any GPU, and calls on one stream may follow one another without waiting. A graph uses the scratch
+    memory of the stream on which it was captured: replay it there, or where nothing runs beside it. Rows (or columns)
+    of `a` and `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on
+    dense operands, where it was measured.
 
     Args:
         a, b, out: [M,K], [K,N] and [M,N], or batches of them, in one GPU's memory; they speak DLPack.
