@@ -199,7 +199,12 @@ def install(app: FastAPI) -> None:
     """Puts what views share into the app's state."""
     state = app.state
     state.shown = Views(state.store)
-    state.hub = EventHub(lambda: Feed(state.store, state.workers, state.shown.progress), state.stopping)
+    follower: SnapshotFollower = state.follower
+
+    def feed() -> Feed:
+        return Feed(state.store, state.workers, state.shown.progress, follower.catch_up)
+
+    state.hub = EventHub(feed, state.stopping)
 
 
 async def _views(request: Request) -> object:

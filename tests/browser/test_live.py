@@ -202,6 +202,25 @@ def test_a_problem_changes_while_an_answer_is_awaited_and_keeps_its_policy(opene
         page.close()
 
 
+def test_what_changes_before_a_page_listens_is_shown(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened("/", at=url)
+        held: list[Route] = []
+        page.route("**/v1/importance?*", lambda route: None)
+        page.route("**/v1/events?*", lambda route: held.append(route))
+        page.goto(f"{url}/problem?key={PROBLEM.key}&device={DEVICE}&policy=rounds")
+        page.wait_for_selector("#provenance")
+        keep_best(store, us=5.0)
+        held.pop().continue_()
+        page.wait_for_selector("main dd:has-text('5.0')")
+        page.goto(f"{url}/problems?device={DEVICE}")
+        page.locator("chart-scatter canvas").wait_for()
+        with page.expect_request("**/v1/bests:columns?*after=2*"):
+            held.pop().continue_()
+        page.close()
+
+
 def test_a_page_that_is_left_leaves_nothing_behind(opened: Opener, url: str) -> None:
     page = opened("/devices")
     counters = page.context.new_cdp_session(page)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -89,10 +89,18 @@ class _Seen:
 
 
 class Feed:
-    """Compares the store with its earlier state."""
+    """Compares the store with its earlier state.
 
-    def __init__(self, store: Store, workers: Workers, board: ProgressBoard) -> None:
-        self._store, self._workers, self._board = store, workers, board
+    Args:
+        catch_up: called with the number of the last change of a best before any is told: whoever hears of one asks for
+            it at once, and answers must know it by then.
+    """
+
+    def __init__(
+        self, store: Store, workers: Workers, board: ProgressBoard,
+        catch_up: Callable[[int], None] = lambda version: None,
+    ) -> None:  # fmt: skip
+        self._store, self._workers, self._board, self._catch_up = store, workers, board, catch_up
         self._seen = _Seen()
 
     def poll(self) -> list[Event]:
@@ -112,6 +120,8 @@ class Feed:
         seen = self._seen
         first = seen.since is None
         changes = self._store.changed()
+        if changes["best"] != seen.changes.get("best"):
+            self._catch_up(changes["best"])
         with self._store.transaction() as session:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip

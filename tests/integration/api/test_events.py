@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from api import snapshot_follower
 from api.access import AccessPolicy
 from api.app import create_app
 from api.views.hub import EventHub, Listener, Told
@@ -296,3 +297,19 @@ def test_changes_of_many_bests_are_one_event(store: Store, feed: Feed, monkeypat
         keep_best(store, Gemm.parse(f"{m}x256x256"))
     told = feed.poll()
     assert told[0].data["many"] >= 3
+
+
+def test_whoever_hears_of_a_best_can_ask_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The snapshot that answers come from looks at the store by itself only once.
+    monkeypatch.setattr(snapshot_follower, "_POLL_SECONDS", 3600.0)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, asking.serving(
+        create_app(store), graceful_seconds=1
+    ) as url:  # fmt: skip
+        ((_, last, _),) = events_of(url, "", 1)
+        for us in (10.0, 5.0):
+            keep_best(store, us=us)
+            name = ""
+            while name != "best":
+                _, (name, last, _) = events_of(url, last, 2)
+            with Client(url) as client:
+                assert client.best(PROBLEM.m, PROBLEM.n, PROBLEM.k, device=DEVICE).time_us == us

@@ -6,7 +6,7 @@ import { address, Gone, lost, Refusal, send, service } from "./api.js";
  * Follows a stream until the signal aborts or the stream says `end`.
  * @param {string} path
  * @param {Record<string, unknown>} params
- * @param {Record<string, (data: any) => void>} handlers by event name; `hello` with resumed=false means: read again
+ * @param {Record<string, (data: any) => void>} handlers by event name; after `began` and `hello`, earlier changes are not told
  * @param {AbortSignal} signal
  */
 export async function follow(path, params, handlers, signal) {
@@ -17,8 +17,8 @@ export async function follow(path, params, handlers, signal) {
       const response = await send(address(path, params), { signal, headers });
       for await (const event of events(response.body, signal)) {
         if (event.id) last = event.id;
-        if (event.name === "hello" && (!again || event.data.resumed)) continue;
-        handlers[event.name]?.(event.data);
+        if (event.name === "hello" && again && event.data.resumed) continue;
+        handlers[event.name === "hello" && !again ? "began" : event.name]?.(event.data);
         if (event.name === "end") return;
       }
     } catch (error) {

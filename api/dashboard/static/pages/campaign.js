@@ -34,8 +34,8 @@ export async function open(page) {
   };
   const soon = latest(load);
   page.show(() => view(page, got));
-  page.live({ campaign: soon, problem: soon, round: soon, hello: load }, { campaign: id });
-  await load();
+  page.live({ campaign: soon, problem: soon, round: soon, began: soon, hello: soon }, { campaign: id });
+  await soon();
 }
 
 /** @param {any} table */

@@ -41,9 +41,9 @@ export async function open(page) {
     <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void load(); }}>${words}</button>`)}</div>
     ${got.fleet.items.length ? html`<section class="card"><chart-lanes .data=${got.lanes}></chart-lanes></section>${workers(got, drain)}`
       : html`<section class="card narrow"><h2>No worker has been seen in the last hour</h2><p>Start one on each GPU node; it connects to this service:</p><pre>gemmtune worker run --url ${location.origin}</pre><p>Without a GPU: <code>gemmtune worker run --device recorded:h200 --url ${location.origin}</code></p></section>`}` : nothing}`);
-  page.live({ worker: soon, round: soon, hello: load });
-  page.every(10, () => void load());
-  await load();
+  page.live({ worker: soon, round: soon, began: soon, hello: soon });
+  page.every(10, () => void soon());
+  await soon();
 }
 
 /** @param {any} got @param {number} minutes */

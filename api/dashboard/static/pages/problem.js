@@ -81,6 +81,7 @@ export async function open(page) {
   page.live({
     measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
     best: (event) => event.problem === key && void anew(),
+    began: async () => (await ask()).evidence?.measurement_id !== (await answer).evidence?.measurement_id && void anew(),
     hello: () => { void more(); void anew(); },
   }, { device: got.device });
   got.reload = async (/** @type {Record<string, string>} */ axes) => {

@@ -43,7 +43,7 @@ export async function open(page) {
     after = 0;
     return load();
   };
-  page.live({ best: load, hello: all }, { device });
+  page.live({ best: load, began: load, hello: all }, { device });
 
   page.show(() => {
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
