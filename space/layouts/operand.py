@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
+from space.instructions.wgmma import K_BYTES
 from space.layouts.boxes import BoxPlan, plan_boxes
 from space.layouts.descriptor import MatrixDescriptor, Tcgen05Descriptor, WgmmaDescriptor
 from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, Ints, Swizzle
@@ -111,6 +112,14 @@ class OperandTile:
                     f"no descriptor starts at {name} = {value}: use a multiple of {step} below {extent} "
                     f"({self.major}-major {self.dtype}, {self.swizzle.name})"
                 )
+        reads = K_BYTES // element_bytes(self.dtype)
+        end = k // span * span + span if self.major == "k" and self.swizzle.bits else self.k
+        if k + reads > end:
+            raise LayoutError(
+                f"no descriptor starts at k = {k}: one instruction reads {K_BYTES} B of K, {reads} {self.dtype}, past "
+                f"the end of the {'swizzle span' if end < self.k else 'tile'} at k = {end}; "
+                + (f"start at {end - reads} or earlier" if end >= reads else f"give the tile {reads} of K or more")
+            )
         row, column = (mn, k) if self.major == "k" else (k, mn)
         plan = self.plan
         return (

@@ -71,6 +71,11 @@ def test_a_step_along_k_inside_a_128_byte_line_adds_32_bytes_and_no_base_offset(
     assert [(each.start_address, each.base_offset) for each in starts] == [(0, 0), (32, 0), (64, 0), (96, 0)]
 
 
+def test_a_descriptor_may_start_in_the_middle_of_a_step_along_k() -> None:
+    tile = OperandTile(64, 128, "bf16", "k", SWIZZLES["128B"])
+    assert tile.wgmma_descriptor(0, 8, 72).start_address == 64 * 128 + 8 * 128 + 16
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -84,8 +89,13 @@ def test_a_step_along_k_inside_a_128_byte_line_adds_32_bytes_and_no_base_offset(
         (lambda: OperandTile(64, 64, "bf16", "k", SWIZZLES["128B"]).wgmma_descriptor(0, 4), "mn = 4"),
         (lambda: OperandTile(64, 64, "bf16", "k", SWIZZLES["128B"]).wgmma_descriptor(0, 0, 64), "k = 64"),
         (lambda: OperandTile(128, 64, "bf16", "mn", SWIZZLES["128B"]).wgmma_descriptor(0, 8), "multiple of 64"),
+        (lambda: OperandTile(64, 128, "bf16", "k", SWIZZLES["128B"]).wgmma_descriptor(0, 0, 56),
+         "16 bf16, past the end of the swizzle span at k = 64; start at 48"),
+        (lambda: OperandTile(64, 32, "fp8_e4m3", "k", SWIZZLES["none"]).wgmma_descriptor(0, 0, 16),
+         "32 fp8_e4m3, past the end of the tile at k = 32; start at 0"),
+        (lambda: OperandTile(64, 8, "bf16", "mn", SWIZZLES["128B"]).wgmma_descriptor(), "give the tile 16 of K"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_canonical_layout_is_refused(make: object, said: str) -> None:
     with pytest.raises(LayoutError, match=said):
         make()  # type: ignore[operator]
