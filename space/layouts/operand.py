@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from space.arch import WORD_BYTES
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
@@ -63,6 +64,11 @@ class OperandTile:
     def __post_init__(self) -> None:
         if self.major not in ("k", "mn"):
             raise LayoutError(f"major {self.major!r} is unknown: use k or mn")
+        if self.major == "mn" and element_bytes(self.dtype) == WORD_BYTES:
+            raise LayoutError(
+                f"wgmma does not read MN-major {self.dtype}, and tcgen05 only with 128B_atom32B, whose strides are not "
+                f"described here: store it with K contiguous"
+            )
         if self.swizzle.chunk_bytes != CORE_BYTES:
             raise LayoutError(
                 f"swizzle {self.swizzle.name} keeps {self.swizzle.chunk_bytes} B together, and its strides are not "
