@@ -15,6 +15,7 @@ from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.instructions.tcgen05 import TCGEN05
 from space.layouts.bitfields import Field, pack, unpack
+from space.layouts.fragments.scale_factors import VECTORS
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.4.2, Instruction Descriptor"
 
@@ -56,14 +57,12 @@ class Kind:
         fields: bit fields of the descriptor.
         inputs, outputs: codes by dtype; no outputs if D is always f32 and not encoded.
         scales: codes by dtype of the scale factors; empty without block scaling.
-        sf_ids: bytes of a word at which scale factors may start.
     """
 
     fields: tuple[Field, ...]
     inputs: dict[str, int]
     outputs: dict[str, int]
     scales: dict[str, int]
-    sf_ids: tuple[int, ...] = (0,)
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -71,9 +70,9 @@ KINDS: Final[dict[str, Kind]] = {
     "tf32": Kind(PLAIN_FIELDS, {"tf32": 2}, {"f32": 1}, {}),
     "f8f6f4": Kind(PLAIN_FIELDS, _F8F6F4, {"fp16": 0, "f32": 1}, {}),
     "i8": Kind(PLAIN_FIELDS, {"uint8": 0, "int8": 1}, {"s32": 2}, {}),
-    "mxf8f6f4": Kind(MXF8F6F4_FIELDS, _F8F6F4, {}, {"ue8m0": 1}, (0, 1, 2, 3)),
-    "mxf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue8m0": 1}, (0, 2)),
-    "mxf4nvf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue4m3": 0, "ue8m0": 1}, (0, 2)),
+    "mxf8f6f4": Kind(MXF8F6F4_FIELDS, _F8F6F4, {}, {"ue8m0": 1}),
+    "mxf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue8m0": 1}),
+    "mxf4nvf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue4m3": 0, "ue8m0": 1}),
 }
 _SHIFTS: Final = (0, 8, 16, 32)
 #: Fields of one bit, and fields of numbers, that a descriptor holds as they are.
@@ -193,8 +192,11 @@ class Tcgen05Instruction:
         _check_known("max_shift", self.max_shift, _SHIFTS, beside)
         if facts.scales or self.scale_dtype:
             _check_known("scale_dtype", self.scale_dtype, facts.scales, beside, "it has no block scaling; leave it out")
-        _check_known("sf_id_a", self.sf_id_a, facts.sf_ids, beside)
-        _check_known("sf_id_b", self.sf_id_b, facts.sf_ids, beside)
+        vectors = {row.scale_vec for row in TCGEN05 if (row.kind, row.scale_dtype) == (self.kind, self.scale_dtype)}
+        starts = sorted({start for count in vectors - {0} for start in VECTORS[f"{count}X"][1]}) or [0]
+        scaled = f"{beside} and {self.scale_dtype} scales" if self.scale_dtype else beside
+        _check_known("sf_id_a", self.sf_id_a, starts, scaled)
+        _check_known("sf_id_b", self.sf_id_b, starts, scaled)
 
 
 def _check_known(name: str, value: object, known: Collection[object], beside: str, none: str = "") -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from space.errors import LayoutError
 from space.instructions.tcgen05 import TCGEN05
+from space.layouts.fragments.scale_factors import VECTORS
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction
 
 BF16 = Tcgen05Instruction("f16", 128, 256, "bf16", "bf16")
@@ -22,6 +23,7 @@ def instructions(draw: st.DrawFn) -> Tcgen05Instruction:
     facts = KINDS[kind]
     whole = kind == "i8"
     row = draw(st.sampled_from([row for row in TCGEN05 if row.kind == kind]))
+    starts = VECTORS[f"{row.scale_vec}X"][1] if row.scale_vec else (0,)
     m, major_b = draw(st.sampled_from(row.m)), draw(st.sampled_from(row.majors))
     return Tcgen05Instruction(
         kind, m, draw(st.sampled_from(row.n_of(m, major_b=major_b))), row.dtype_a, row.dtype_b, row.dtype_acc,
@@ -30,7 +32,7 @@ def instructions(draw: st.DrawFn) -> Tcgen05Instruction:
         saturate=draw(st.booleans()) and whole, sparse=draw(st.booleans()),
         max_shift=draw(st.sampled_from([0, 8, 16, 32])) if facts.outputs else 0,
         scale_dtype=row.scale_dtype,
-        sf_id_a=draw(st.sampled_from(facts.sf_ids)), sf_id_b=draw(st.sampled_from(facts.sf_ids)),
+        sf_id_a=draw(st.sampled_from(starts)), sf_id_b=draw(st.sampled_from(starts)),
         k96=draw(st.booleans()) and kind.startswith("mxf4"),
     )  # fmt: skip
 
@@ -86,7 +88,10 @@ def test_golden_words(instruction: Tcgen05Instruction, word: int) -> None:
         (replace(BF16, scale_dtype="ue8m0"), "no block scaling"),
         (replace(NVFP4, scale_dtype=""), "use ue4m3 or ue8m0"),
         (replace(NVFP4, kind="mxf4"), "'ue4m3' with kind::mxf4"),
-        (replace(NVFP4, sf_id_a=1), "sf_id_a = 1 .*0 or 2"),
+        # Four factors of ue4m3 fill the word; two of ue8m0 fill half of it.
+        (replace(NVFP4, sf_id_a=2), "sf_id_a = 2 with kind::mxf4nvf4 and ue4m3 scales: use 0$"),
+        (replace(NVFP4, scale_dtype="ue8m0", sf_id_b=1), "sf_id_b = 1 .*use 0 or 2$"),
+        (replace(BF16, sf_id_a=1), "sf_id_a = 1 with kind::f16: use 0$"),
         (replace(NVFP4, major_a="mn"), "major_a = 'mn' with kind::mxf4nvf4: use k"),
         (replace(BF16, dtype_b="fp16"), "no instruction multiplies these dtypes"),
         (Tcgen05Instruction("i8", 128, 64, "int8", "int8", "s32", negate_a=True), "cannot negate an operand"),
