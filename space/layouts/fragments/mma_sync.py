@@ -28,6 +28,8 @@ SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     "fp4_e2m1": ((16, 8, 32), (16, 8, 64)),
     "b1": ((8, 8, 128), (16, 8, 128), (16, 8, 256)),
 }
+#: The shape of packed fp4, whose kinds `mxf4` and `mxf4nvf4` have no f16 sums.
+_PACKED_FP4: Final = (16, 8, 64)
 #: Accumulators by dtype of A and B.
 ACCUMULATORS: Final[dict[str, tuple[str, ...]]] = {
     "fp16": ("fp16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",),
@@ -55,7 +57,8 @@ def mma_fragment(shape: Shape, operand: str, dtype: str, col: bool | None = None
     if not inputs:
         known = sorted({each for shapes in SHAPES.values() for each in shapes})
         raise LayoutError(f"mma.sync has no shape {text(shape)}: use one of {', '.join(map(text, known))}")
-    held = inputs if operand in "AB" else sorted({acc for word in inputs for acc in ACCUMULATORS[word]})
+    sums = {acc for word in inputs for acc in ACCUMULATORS[word]} - ({"fp16"} if shape == _PACKED_FP4 else set())
+    held = inputs if operand in "AB" else sorted(sums)
     if dtype not in held:
         raise LayoutError(f"{operand} of mma.{text(shape)} cannot be {dtype!r}: use one of {', '.join(held)}")
     usual = operand == "B"

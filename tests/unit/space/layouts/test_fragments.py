@@ -34,7 +34,8 @@ def mma_fragments() -> list[Fragment]:
     for dtype, shapes in SHAPES.items():
         for shape in shapes:
             made += [mma_fragment(shape, operand, dtype) for operand in "AB"]
-            made += [mma_fragment(shape, "D", accumulator) for accumulator in ACCUMULATORS[dtype]]
+            sums = ("f32",) if dtype == "fp4_e2m1" and shape[2] == 64 else ACCUMULATORS[dtype]
+            made += [mma_fragment(shape, "D", accumulator) for accumulator in sums]
     made += [mma_fragment((8, 8, 4), operand, "fp16", col) for operand in "AB" for col in (False, True)]
     return made
 
@@ -265,6 +266,7 @@ def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None
         ("mma.m16n8k17", "A", "bf16", "m16n8k17: use one of m8n8k4"),
         ("mma.m16n8k16", "A", "int4", "'int4'"),
         ("mma.m16n8k16", "D", "bf16", "'bf16': use one of f32, f64, fp16, s32"),
+        ("mma.m16n8k64", "D", "fp16", "'fp16': use one of f32, s32"),
         ("mma.m16n8k16", "X", "bf16", "'X'"),
         ("mma.m16n8k16.col", "A", "bf16", "only m8n8k4"),
         ("ldmatrix.x3", "D", "", "x3"),
