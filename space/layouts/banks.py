@@ -93,8 +93,7 @@ def access(addresses: Sequence[int] | IntArray, width_bytes: int) -> Access:
         raise LayoutError(f"{len(places)} addresses: a warp has {WARP_THREADS} lanes; give 1 to {WARP_THREADS}")
     if wrong := next((place for place in places if place < 0 or place % width_bytes), None):
         raise LayoutError(
-            f"address {wrong} is not aligned to the {width_bytes} B that each lane moves: "
-            f"use a multiple of {width_bytes}"
+            f"address {wrong} is not where a lane accesses {width_bytes} B: use 0 or a higher multiple of {width_bytes}"
         )
     together = PHASE_LANES[width_bytes]
     starts = range(0, len(places), together)
@@ -149,7 +148,8 @@ def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> l
             f"{pattern} from row {row}, column {column} reaches row {last_row}, column {last_column} of a tile of "
             f"{plan.rows} x {plan.columns}: start earlier, or use a larger tile"
         )
-    addresses = plan.offset(rows + row, columns)
+    # An access may start within a wide element, whose bytes a swizzle keeps together.
+    addresses = plan.offset(rows + row, columns) + byte % plan.element_bytes
     return [access(addresses[start : start + WARP_THREADS], width) for start in range(0, len(addresses), WARP_THREADS)]
 
 

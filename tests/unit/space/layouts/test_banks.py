@@ -48,6 +48,12 @@ def test_walking_down_a_plain_column_of_128_byte_rows_is_a_32_way_conflict() -> 
     assert tile_access(swizzled, "column")[0].degree == 4
 
 
+def test_lanes_that_share_a_wide_element_access_its_two_words() -> None:
+    (each,) = tile_access(plan_boxes(8, 16, "f64", SWIZZLES["128B"]), "fragment")
+    assert each.addresses[:5] == (0, 4, 8, 12, 128 + 16)
+    assert (each.degree, each.wavefronts) == (1, 1)
+
+
 @pytest.mark.parametrize(("stride", "degree"), [(1, 1), (2, 2), (3, 1), (4, 4), (8, 8), (32, 32), (33, 1)])
 def test_strided_words_conflict_by_the_common_divisor_with_32(stride: int, degree: int) -> None:
     assert access([4 * stride * lane for lane in range(32)], 4).degree == degree
@@ -88,8 +94,9 @@ def test_accesses_outside_the_tile_are_told(pattern: str, row: int, column: int,
 
 @pytest.mark.parametrize(
     ("places", "width", "said"),
-    [([0], 3, "width = 3"), ([2], 4, "address 2"), ([-4], 4, "address -4"), ([], 4, "0 addr"), ([0] * 33, 4, "33")],
-)
+    [([0], 3, "width = 3"), ([2], 4, "address 2"), ([-4], 4, "address -4 .*0 or a higher multiple of 4"),
+     ([], 4, "0 addr"), ([0] * 33, 4, "33")],
+)  # fmt: skip
 def test_what_no_warp_asks_for_is_told(places: list[int], width: int, said: str) -> None:
     with pytest.raises(LayoutError, match=said):
         access(places, width)
