@@ -19,7 +19,7 @@ EXAMPLES: Final = (
 _MMA = re.compile(r"(?:mma|mma\.sync)\.m(\d+)n(\d+)k(\d+)(\.row|\.col)?")
 _WGMMA = re.compile(r"wgmma(?:\.mma_async)?\.m(\d+)n(\d+)k(\d+)")
 _MATRIX = re.compile(r"(ldmatrix|stmatrix)(?:\.m8n8)?\.x(\d+)(\.trans)?(?:\.b16)?")
-_TMEM = re.compile(r"tcgen05\.(?:ld|st)\.(\w+)\.x(\d+)(\.(?:un)?pack::16b)?")
+_TMEM = re.compile(r"tcgen05\.(ld|st)\.(\w+)\.x(\d+)(\.(?:un)?pack::16b)?(?:\.b32)?")
 
 
 def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
@@ -33,7 +33,7 @@ def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
     Raises:
         LayoutError: there is no such instruction, operand or dtype.
     """
-    words = name.strip().replace(".sync.aligned", "").replace(".shared", "")
+    words = name.strip().replace(".sync.aligned", "").replace(".shared::cta", "").replace(".shared", "")
     dtype = dtype or ("f32" if operand in ("C", "D") else "bf16")
     if match := _WGMMA.fullmatch(words):
         m, n, k = (int(part) for part in match.groups())
@@ -46,7 +46,7 @@ def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
     if match := _MATRIX.fullmatch(words):
         return matrix_fragment(match[1], int(match[2]), bool(match[3]))
     if match := _TMEM.fullmatch(words):
-        return tmem_fragment(match[1], int(match[2]), pack16=bool(match[3]))
+        return tmem_fragment(match[2], int(match[3]), pack16=bool(match[4]), store=match[1] == "st")
     raise LayoutError(
         f"instruction {name!r} has no fragment here: write a name like {', '.join(EXAMPLES)}"
         + ("; the 8-bit matrix shapes of Blackwell are not described" if "matrix" in words else "")

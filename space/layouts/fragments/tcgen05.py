@@ -49,7 +49,9 @@ TWICE: Final = "16x32bx2"
 _REPEATS: Final = TMEM_LOAD_REPEATS | {TWICE: TMEM_LOAD_REPEATS["32x32b"]}
 
 
-def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int | None = None) -> Fragment:
+def tmem_fragment(
+    shape: str, repeat: int, *, pack16: bool = False, split: int | None = None, store: bool = False
+) -> Fragment:
     """Which lane and column of tensor memory each register of a warp holds.
 
     Args:
@@ -57,15 +59,17 @@ def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int |
         repeat: N of `.xN`, a power of two.
         pack16: `.pack::16b` (`.unpack::16b`): two 16-bit values of neighbouring columns share a register.
         split: for `16x32bx2`: columns between the two accesses; None takes N, so that they lie side by side.
+        store: names `tcgen05.st`, whose map is the same.
 
     Raises:
         LayoutError: there is no such shape or repetition.
     """
+    instruction, packing = ("tcgen05.st", ".unpack::16b") if store else ("tcgen05.ld", ".pack::16b")
     if shape not in (*SHAPES, TWICE):
-        raise LayoutError(f"tcgen05.ld has no shape {shape!r}: use one of {', '.join((*SHAPES, TWICE))}")
+        raise LayoutError(f"{instruction} has no shape {shape!r}: use one of {', '.join((*SHAPES, TWICE))}")
     if repeat not in _REPEATS[shape]:
         known = ", ".join(f".x{each}" for each in _REPEATS[shape])
-        raise LayoutError(f"tcgen05.ld.{shape} has no .x{repeat}: use one of {known}")
+        raise LayoutError(f"{instruction}.{shape} has no .x{repeat}: use one of {known}")
     if split is not None and (shape != TWICE or split < 0):
         raise LayoutError(f"split = {split}: only {TWICE} has a second access, 0 or more columns further on")
     thread = np.arange(WARP_THREADS, dtype=np.int64)[:, None]
@@ -79,7 +83,7 @@ def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int |
         register = np.arange(repeat * facts.registers, dtype=np.int64)[None, :]
         row, column = facts.place(thread, register)
         lanes, columns = facts.lanes, facts.columns * repeat
-    name = f"tcgen05.ld {shape}.x{repeat}" + (".pack::16b" if pack16 else "")
+    name = f"{instruction} {shape}.x{repeat}" + (packing if pack16 else "")
     if pack16:
         row, column, columns = np.repeat(row, 2, axis=1), _both_halves(column), 2 * columns
     return Fragment(name, SOURCE, lanes, columns, 16 if pack16 else 32, row, column, np.zeros_like(row))

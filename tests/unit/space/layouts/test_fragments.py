@@ -286,10 +286,18 @@ def test_what_is_not_there_is_told_with_what_is(name: str, operand: str, dtype: 
     ("name", "elements"),
     [("wgmma.mma_async.sync.aligned.m64n8k16", 8), ("mma.sync.aligned.m16n8k16.row", 8), ("stmatrix.x2", 4),
      ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 8), ("tcgen05.ld.sync.aligned.16x64b.x2", 2),
-     ("tcgen05.st.32x32b.x4.unpack::16b", 8)],
+     ("stmatrix.sync.aligned.m8n8.x1.shared::cta.b16", 2),
+     ("tcgen05.st.sync.aligned.32x32b.x4.unpack::16b.b32", 8)],
 )  # fmt: skip
 def test_ptx_spellings_are_understood(name: str, elements: int) -> None:
     assert fragment_named(name, "A" if "mma" in name else "D").elements == elements
+
+
+def test_a_store_to_tensor_memory_is_not_called_a_load() -> None:
+    assert fragment_named("tcgen05.st.16x64b.x2").name == "tcgen05.st 16x64b.x2"
+    assert fragment_named("tcgen05.st.16x64b.x2.unpack::16b").name == "tcgen05.st 16x64b.x2.unpack::16b"
+    with pytest.raises(LayoutError, match=r"tcgen05\.st\.16x64b has no \.x3"):
+        fragment_named("tcgen05.st.16x64b.x3")
 
 
 def test_a_split_is_for_the_split_shape_only() -> None:
