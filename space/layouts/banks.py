@@ -140,7 +140,7 @@ def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> l
     if (column * plan.element_bytes) % width:
         raise LayoutError(
             f"column {column} is at byte {column * plan.element_bytes}, not a multiple of the {width} B of {pattern}: "
-            f"use a multiple of {max(width // plan.element_bytes, 1)}"
+            f"use a multiple of {width // plan.element_bytes}"
         )
     last_row, last_column = int(rows.max()) + row, int(columns.max()) + -(-width // plan.element_bytes) - 1
     if row < 0 or column < 0 or last_row >= plan.rows or last_column >= plan.columns:

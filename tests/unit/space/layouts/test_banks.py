@@ -85,6 +85,9 @@ def test_wavefronts_are_at_least_ideal_and_at_most_one_a_lane_and_word(places: l
         ("ldmatrix.x4", 0, 56, "column 71"),
         ("ldmatrix.x4", 0, 4, "multiple of 8"),
         ("wgmma", -8, 0, "from row -8"),
+        ("wgmma", 1, 0, "reaches row 64, column 15 of a tile of 64 x 64"),
+        ("column", 33, 0, "reaches row 64"),
+        ("column", 0, 1, "at byte 2, not a multiple of the 4 B of column: use a multiple of 2"),
     ],
 )
 def test_accesses_outside_the_tile_are_told(pattern: str, row: int, column: int, said: str) -> None:

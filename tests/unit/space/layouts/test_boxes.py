@@ -64,7 +64,7 @@ def test_every_element_has_one_place_and_boxes_hold_it(tile: tuple[int, int, str
     assert offsets.min() >= 0
     assert offsets.max() + size <= plan.smem_bytes
     for box in plan.boxes:
-        assert box.smem_offset_bytes % 128 == 0 or swizzle.name == "none"
+        assert box.smem_offset_bytes % 128 == 0
         assert swizzle.apply(plan.offset(box.row, box.column)) == box.smem_offset_bytes
 
 
@@ -72,6 +72,19 @@ def test_each_column_of_boxes_begins_with_a_pattern() -> None:
     plan = plan_boxes(60, 128, "bf16", SWIZZLES["128B"])
     assert 60 * 128 % 1024 != 0
     assert [box.smem_offset_bytes % 1024 for box in plan.boxes] == [0, 0]
+    assert plan.smem_bytes == 2 * 8 * 1024
+
+
+def test_a_single_column_of_boxes_takes_its_rows_and_no_more() -> None:
+    plan = plan_boxes(60, 64, "bf16", SWIZZLES["128B"])
+    assert (plan.smem_bytes, plan.alignment_bytes) == (60 * 128, 1024)
+    assert plan_boxes(60, 8, "bf16", SWIZZLES["none"]).alignment_bytes == 128
+
+
+def test_a_tile_that_one_barrier_can_not_count_is_refused_by_a_byte() -> None:
+    assert plan_boxes(4096 - 8, 128, "bf16", SWIZZLES["128B"]).smem_bytes == 2**20 - 2048
+    with pytest.raises(LayoutError, match="1,048,576 B > 1,048,575 B"):
+        plan_boxes(4096, 128, "bf16", SWIZZLES["128B"])
 
 
 @pytest.mark.parametrize(
