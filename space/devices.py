@@ -343,16 +343,18 @@ def _with_multiprocessors(card: DeviceProfile, sm_count: int, name: str) -> Devi
 
 
 def _of_facts(name: str, facts: DriverFacts) -> DeviceProfile:
-    """The profile of an unknown card: its arch's reference card, scaled by multiprocessors."""
+    """The profile of an unknown card: its arch's reference card, scaled by multiprocessors and the highest clock."""
     like = reference_profile(facts.arch)
     if not facts.sm_count:
         raise ProfileError(f"device {name[:100]!r} is unknown, and its driver does not say how many SMs it has: "
                            f"{_nearest_names(name)}")  # fmt: skip
     memory = facts.memory_tbs / like.memory_tbs if facts.memory_tbs else facts.sm_count / like.sm_count
+    clock = facts.highest_clock_ghz / like.highest_clock_ghz if facts.highest_clock_ghz else 1.0
     # Another card's datasheet says nothing of this one.
     like = replace(like, sources=dict.fromkeys(like.sources, f"estimated: as {like.name}"))
     return _scaled(
-        like, facts.sm_count / like.sm_count, f"scaled by multiprocessors from {like.name}", name=name,
-        sm_count=facts.sm_count, memory_tbs=like.memory_tbs * memory, hbm_tbs=like.hbm_tbs * memory,
-        hbm_read_tbs=like.hbm_read_tbs * memory, resident_clusters=resident_clusters(like.arch, facts.sm_count),
+        like, facts.sm_count / like.sm_count * clock, f"scaled by multiprocessors and clock from {like.name}",
+        name=name, sm_count=facts.sm_count, clock_ghz=like.clock_ghz * clock,
+        memory_tbs=like.memory_tbs * memory, hbm_tbs=like.hbm_tbs * memory, hbm_read_tbs=like.hbm_read_tbs * memory,
+        resident_clusters=resident_clusters(like.arch, facts.sm_count),
     )  # fmt: skip

@@ -266,3 +266,17 @@ def test_a_card_that_the_table_lacks_has_no_document_of_another() -> None:
     profile = profile_from(DriverFacts("NVIDIA H800", "sm_90a", sm_count=132))
     assert profile.sources["sm_count"] == "driver"
     assert profile.sources["l2_bytes"] == "estimated: as NVIDIA H200"
+
+
+def test_a_card_that_the_table_lacks_runs_within_its_own_clock_and_memory() -> None:
+    """Half the multiprocessors at half the clock: a quarter of the rates; and half of the memory's."""
+    orin = profile_named("Orin")
+    small = profile_from(DriverFacts("Orin Nano", "sm_87", sm_count=8, highest_clock_ghz=0.65, memory_tbs=0.1024))
+    assert small.peak_tflops("bf16") == pytest.approx(orin.peak_tflops("bf16") / 4)
+    assert small.l2_tbs == pytest.approx(orin.l2_tbs / 4)
+    assert small.clock_ghz == pytest.approx(orin.clock_ghz / 2)
+    assert small.clock_ghz < small.highest_clock_ghz
+    assert (small.hbm_tbs, small.hbm_read_tbs) == pytest.approx((orin.hbm_tbs / 2, orin.hbm_read_tbs / 2))
+    silent = profile_from(DriverFacts("Orin Nano", "sm_87", sm_count=8))
+    assert (silent.clock_ghz, silent.peak_tflops("bf16")) == (orin.clock_ghz, orin.peak_tflops("bf16") / 2)
+    assert silent.hbm_tbs == orin.hbm_tbs / 2
