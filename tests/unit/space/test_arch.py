@@ -66,6 +66,16 @@ def test_larger_clusters_leave_multiprocessors_unused() -> None:
     assert slots.min() == 1, "a cluster that is too large to run still gets an estimate"
 
 
+def test_archs_without_clusters_count_single_blocks_only() -> None:
+    assert [profile_named(name).resident_clusters for name in ("NVIDIA A10", "NVIDIA GB10")] == [
+        {1: 72}, {1: 48, 2: 24, 4: 10}]  # fmt: skip
+
+
+def test_registers_are_given_in_steps_of_eight_and_no_more_than_a_thread_addresses() -> None:
+    threads = np.array([128, 256, 288, 384, 640, 1024, 2048])
+    assert ARCHS["sm_90a"].registers_for(threads).tolist() == [255, 255, 224, 168, 96, 64, 32]
+
+
 @pytest.mark.parametrize("name", ["sm_90", "sm_100", "sm_120"])
 def test_a_missing_suffix_is_named(name: str) -> None:
     with pytest.raises(ArchError, match=f"write {name}a"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from space.cards import CARDS, HALF_SUMS, TENSOR_SHARE
-from space.devices import DriverFacts, identity_named, identity_of, known_names, profile_from, profile_named
+from space.devices import DriverFacts, card_of, identity_named, identity_of, known_names, profile_from, profile_named
 from space.errors import ProfileError
 
 #: Names that drivers report, with the compile target and multiprocessors of each card.
@@ -193,6 +193,16 @@ def test_a_mig_slice_is_a_part_of_its_card(identity: str, sm_count: int) -> None
     assert part.sm_count == sm_count
     assert part.memory_bytes < card.memory_bytes / 3
     assert part.peak_tflops("bf16") < card.peak_tflops("bf16") / 3
+    assert card_of(identity) == card_of(f"{identity} (300 W)") == card.name
+    held = part.memory_bytes / card.memory_bytes
+    assert part.l2_bytes == int(card.l2_bytes * held)
+    assert (part.memory_tbs, part.hbm_tbs, part.hbm_read_tbs) == pytest.approx(
+        (card.memory_tbs * held, card.hbm_tbs * held, card.hbm_read_tbs * held))  # fmt: skip
+
+
+def test_a_slice_is_never_more_than_its_card() -> None:
+    card, part = profile_named("NVIDIA H20"), profile_named("NVIDIA H20 MIG 7g.999gb")
+    assert (part.sm_count, part.l2_bytes, part.hbm_tbs) == (card.sm_count, card.l2_bytes, card.hbm_tbs)
 
 
 def test_a_power_cap_makes_another_device() -> None:
@@ -202,6 +212,17 @@ def test_a_power_cap_makes_another_device() -> None:
     assert capped.peak_tflops("bf16") < card.peak_tflops("bf16")
     facts = DriverFacts("NVIDIA H200", "sm_90a", sm_count=132, power_w=500, default_power_w=700)
     assert identity_of(facts) == capped.name
+    assert capped.l2_tbs == card.l2_tbs
+
+
+def test_a_limit_above_the_default_promises_no_more() -> None:
+    card, raised = profile_named("NVIDIA GH200 480GB"), profile_named("NVIDIA GH200 480GB (850 W)")
+    assert (raised.clock_ghz, raised.peak_tflops("bf16")) == (card.clock_ghz, card.peak_tflops("bf16"))
+
+
+@pytest.mark.parametrize(("power_w", "name"), [(679, "NVIDIA H200"), (678, "NVIDIA H200 (678 W)")])
+def test_a_limit_near_the_default_is_no_other_device(power_w: float, name: str) -> None:
+    assert identity_of(DriverFacts("NVIDIA H200", "sm_90a", power_w=power_w, default_power_w=700)) == name
 
 
 def test_a_variant_of_an_alias_has_the_identity_of_the_card() -> None:
@@ -227,6 +248,16 @@ def test_fewer_multiprocessors_make_another_device() -> None:
     assert (partial.name, partial.sm_count) == ("NVIDIA H100 PCIe (100 SMs)", 100)
     assert partial.peak_tflops("bf16") == pytest.approx(card.peak_tflops("bf16") * 100 / 114)
     assert identity_of(DriverFacts("NVIDIA H100 PCIe", "sm_90a", sm_count=100)) == partial.name
+    assert identity_of(DriverFacts("NVIDIA H100 PCIe", "sm_90a", sm_count=132)) == "NVIDIA H100 PCIe (132 SMs)"
+
+
+def test_the_driver_s_multiprocessors_are_those_of_a_slice() -> None:
+    """The table's count is of SXM cards; rates and clusters follow the count that the driver reports."""
+    named = profile_named("NVIDIA H100 PCIe MIG 1g.10gb")
+    profile = profile_from(DriverFacts(named.name, "sm_90a", sm_count=14))
+    assert (profile.name, profile.sm_count, profile.resident_clusters) == (named.name, 14, {1: 14, 2: 7, 4: 3})
+    assert profile.peak_tflops("bf16") == pytest.approx(named.peak_tflops("bf16") * 14 / 16)
+    assert {profile.sources[field] for field in ("arch", "sm_count")} == {"driver"}
 
 
 @pytest.mark.parametrize("name", CARDS)
