@@ -64,13 +64,15 @@ class Launched:
     """A function that notes the bytes that it is launched with."""
 
     noted: list[bytes] = []  # noqa: RUF012
+    grids: list[int] = []  # noqa: RUF012
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def fill(self, most: int, sm_count: int) -> int:
         return min(most, sm_count)
 
-    def set_grid(self, clusters: int) -> None: ...
+    def set_grid(self, clusters: int) -> None:
+        self.grids.append(clusters)
 
     def __call__(self, stream: object, arguments: Any) -> None:  # noqa: ANN401
         self.noted.append(b"".join(bytes(value) for value in arguments.values))
@@ -92,6 +94,7 @@ class Placed(shared.Shared):  # type: ignore[misc]
     """Scratch memory at known addresses."""
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
+        self.sizes = {**getattr(self, "sizes", {}), name: size_bytes}
         return SECOND[name]
 
 
@@ -179,6 +182,48 @@ def test_what_reads_dense_operands_alone_says_so(noted: list[bytes]) -> None:
             calls.Call(problem, config, b"", H200, 0x9_0000, apart)
 
 
+SUMS = 128 * 128 * 4
+
+
+@pytest.mark.parametrize(
+    ("problem", "family", "knobs", "grid", "partials", "semaphores"),
+    [
+        (Gemm.of(512, 512, 4096, batch=2), "mma_sync", {}, 32, 0, 0),
+        (Gemm.of(512, 512, 4096, batch=2), "mma_sync", {"persistent": 1}, 32, 0, 0),
+        (Gemm.parse("4096x4096x4096"), "mma_sync", {"persistent": 1}, 132, 0, 0),
+        (Gemm.of(512, 512, 4096, batch=2), "mma_sync", {"split_k": 4}, 128, 128 * SUMS, 32),
+        # The last wave and the one before it are shared; 16 tiles of 4 stages take 64 blocks; 132 are a whole wave.
+        (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}, 64, (16 + 64) * SUMS, 16),
+        (Gemm.of(1536, 1408, 4096), "mma_sync", {"stream_k": 1}, 132, 0, 0),
+        (Gemm.of(1, 4096, 4096, batch=3), "gemv", {}, 768, 0, 0),
+        (Gemm.of(1, 4096, 4096, batch=3), "gemv", {"persistent": 1}, 264, 0, 0),
+        (Gemm.of(1, 64, 4096), "gemv", {"persistent": 1}, 4, 0, 0),
+        (Gemm.of(1, 4096, 4096, batch=3), "gemv", {"split_k": 4}, 3072, 3072 * 16 * 4, 768),
+    ],
+)  # fmt: skip
+def test_a_launch_has_the_blocks_and_the_memory_of_its_cut(
+    noted: list[bytes], problem: Gemm, family: str, knobs: dict[str, object], grid: int, partials: int,
+    semaphores: int,
+) -> None:  # fmt: skip
+    owner = family_named(family)
+    config = owner.config(knobs)
+    assert explain(owner, problem, config).broken == ()
+    Launched.grids.clear()
+    memory = Placed()
+    families.launcher_of(owner)(problem, config, b"", H200, memory)
+    wanted = {"partials": partials, "semaphores": semaphores * 16} if partials else {}
+    assert (Launched.grids, getattr(memory, "sizes", {})) == ([grid], wanted)
+    assert owner.derive(problem, config, H200)["workspace_bytes"] == sum(wanted.values())
+
+
+def test_lines_of_one_chunk_have_no_swizzle() -> None:
+    owner, problem = family_named("mma_sync"), Gemm.of(64, 64, 64, layout="nn")
+    for tile_n, span in ((8, 0), (16, 32), (48, 32), (64, 128)):
+        config = owner.config({"copies": "tma", "tile_n": tile_n, "warps_n": 1, "swizzle": 1})
+        box = families.mma_sync.box_of(problem, config, "b", "b")
+        assert (box.swizzle_bytes, box.box_columns * 2) == (span, span or 16)
+
+
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
     def needed(problem: Gemm, family: str, knobs: dict[str, object]) -> dict[str, int]:
         with pytest.MonkeyPatch.context() as patch:
@@ -199,5 +244,7 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
     assert swapped["c"] == 2
     narrow = needed(Gemm.parse("1x64x64"), "gemv", {"load_bytes": 4})
     assert (narrow["a"], narrow["b"], narrow["c"]) == (4, 4, 2)
+    padded = needed(Gemm.of(64, 64, 4100, "int8", "nn"), "mma_sync", {})
+    assert (padded["a"], padded["b"]) == (4, 1)
     copied = needed(Gemm.of(64, 64, 4100, layout="nn"), "mma_sync", {})
     assert (copied["a"], copied["b"], copied["c"]) == (8, 16, 16)
