@@ -193,6 +193,7 @@ SUMS = 128 * 128 * 4
         (Gemm.parse("4096x4096x4096"), "mma_sync", {"persistent": 1}, 132, 0, 0),
         (Gemm.of(512, 512, 4096, batch=2), "mma_sync", {"split_k": 4}, 128, 128 * SUMS, 32),
         # The last wave and the one before it are shared; 16 tiles of 4 stages take 64 blocks; 132 are a whole wave.
+        (Gemm.parse("4096x4096x4096"), "mma_sync", {"stream_k": 1}, 132, (232 + 132) * SUMS, 232),
         (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}, 64, (16 + 64) * SUMS, 16),
         (Gemm.of(1536, 1408, 4096), "mma_sync", {"stream_k": 1}, 132, 0, 0),
         (Gemm.of(1, 4096, 4096, batch=3), "gemv", {}, 768, 0, 0),

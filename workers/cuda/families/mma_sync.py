@@ -113,7 +113,7 @@ class MmaSyncLauncher(PreparedLauncher):
         split = config.number("split_k")
         resident = config.number("blocks_per_sm") * device.sm_count
         walks = config.number("persistent") or config.number("stream_k")
-        blocks = self._derived["sharing_blocks"] or min(whole * split, resident)
+        blocks = derived["sharing_blocks"] or min(whole * split, resident)
         self._launch.set_grid(blocks if walks else whole * split)
         pitches = {name: pitch_bytes(problem, name) for name in _NAMES if needs_packing(problem, name)}
         self._packing = Packing(problem, self._module, device.sm_count, shared, pitches)
@@ -121,7 +121,7 @@ class MmaSyncLauncher(PreparedLauncher):
         slices = whole * split if split > 1 else derived["shared_tiles"] + derived["sharing_blocks"]
         if slices:
             sums = slices * config.number("tile_m") * config.number("tile_n")
-            self._partials, self._semaphores = split_workspace(shared, sums, whole)
+            self._partials, self._semaphores = split_workspace(shared, sums, derived["shared_tiles"] or whole)
 
     def prepare(self, copy: Copy) -> Passes:
         """The packing pass, where there is one, then the kernel."""
