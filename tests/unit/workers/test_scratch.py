@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from workers.cuda.driver import CudaError
 from workers.cuda.families import shared
+
+MOST_BYTES = 1000
 
 
 class Memory:
@@ -19,6 +22,8 @@ class Memory:
 
     @classmethod
     def allocate(cls, size_bytes: int) -> Memory:
+        if size_bytes > MOST_BYTES:
+            raise CudaError("cuMemAlloc", "out of memory")
         return cls(size_bytes)
 
     def free(self) -> None:
@@ -49,6 +54,17 @@ def test_what_a_larger_candidate_replaces_stays_until_the_end(memory: type[Memor
     of_problem.free()
     assert all(each.freed for each in memory.made)
     of_problem.free()
+
+
+def test_what_was_there_before_memory_ran_out_is_handed_out_and_freed_once(memory: type[Memory]) -> None:
+    of_problem = shared.Shared()
+    of_problem.scratch("partials", 100)
+    for _ in range(2):
+        with pytest.raises(CudaError, match="out of memory"):
+            of_problem.scratch("partials", MOST_BYTES + 1)
+    assert of_problem.scratch("partials", 100) == 0x1000
+    of_problem.free()
+    assert [each.freed for each in memory.made] == [True]
 
 
 def test_semaphores_are_zero_when_they_are_first_handed_out_and_after_a_failure(memory: type[Memory]) -> None:

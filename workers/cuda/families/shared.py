@@ -183,10 +183,12 @@ class Shared:
         """
         kept = self._scratch.get(name)
         if kept is None or kept.size_bytes < size_bytes:
+            # Where memory runs out, what was there stays in its place.
+            larger = Buffer.allocate(size_bytes)
             if kept is not None:
                 # Graphs of loaded candidates may still point at it.
                 self._outgrown.append(kept)
-            kept = self._scratch[name] = Buffer.allocate(size_bytes)
+            kept = self._scratch[name] = larger
             if zeroed:
                 self._zeroed.append(kept)
                 _zero(kept)
