@@ -217,6 +217,21 @@ def test_a_launch_has_the_blocks_and_the_memory_of_its_cut(
     assert owner.derive(problem, config, H200)["workspace_bytes"] == sum(wanted.values())
 
 
+def test_operands_are_read_as_they_lie_or_as_they_are_packed(
+    noted: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A[K,M] as it lies, whose lines are along M; B[N,K] in a copy whose rows start at whole lines of L2."""
+    boxes: dict[int, Any] = {}
+    monkeypatch.setattr(shared.Box, "encode", lambda box, at: boxes.setdefault(at, box) and Driver.encode(box, at))
+    problem, memory = Gemm.of(64, 96, 100, "bf16", "tt", 3), Placed()
+    config = family_named("sm90_wgmma").config({"tile_n": 32, "epilogue": "direct"})
+    made = families.launcher_of(family_named("sm90_wgmma"))(problem, config, b"", H200, memory)
+    made.prepare(copies.Copy(*FIRST))
+    assert memory.sizes == {"packed_b": 3 * 96 * 256}
+    read = {at: (b.columns, b.lines, b.batch, b.pitch_bytes, b.batch_pitch_bytes) for at, b in boxes.items()}
+    assert read == {FIRST[0]: (64, 100, 3, 128, 12_800), SECOND["packed_b"]: (100, 96, 3, 256, 96 * 256)}
+
+
 def test_lines_of_one_chunk_have_no_swizzle() -> None:
     owner, problem = family_named("mma_sync"), Gemm.of(64, 64, 64, layout="nn")
     for tile_n, span in ((8, 0), (16, 32), (48, 32), (64, 128)):
