@@ -13,7 +13,7 @@ from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.files import is_folder
 from tuner.tables.bundles import Bundle, read_bundle
-from tuner.tables.exporters.guard import guarded
+from tuner.tables.exporters.guard import MIN_GAIN, guarded
 from tuner.tables.tables import bests_in, read_document
 from workers.cuda.machine import Machine
 
@@ -72,11 +72,12 @@ def _branch(driver: str) -> str:
     return driver.partition(".")[0]
 
 
-def exact(path: Path, min_gain: float | None = None) -> Exact:
+def exact(path: Path, *, guard: bool = False, min_gain: float | None = None) -> Exact:
     """A table file or a bundle.
 
     Args:
-        min_gain: least gain over the library's first choice; None takes every entry.
+        guard: leave out what is not surely faster than the library's first choice.
+        min_gain: by how much; default: the margin of the export, and 1.02 for a table of every best.
 
     Raises:
         TableError: it can't be read, or is not what its hashes say.
@@ -84,7 +85,8 @@ def exact(path: Path, min_gain: float | None = None) -> Exact:
     bundle = read_bundle(path) if is_folder(path) else None
     document = bundle.document if bundle else read_document(path)
     try:
-        kept = document["entries"] if min_gain is None else guarded(document, min_gain).entries
+        least = document.get("min_gain", MIN_GAIN) if min_gain is None else min_gain
+        kept = guarded(document, least).entries if guard else document["entries"]
         device = str(document["device"])
     except (KeyError, TypeError) as error:
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export`") from error

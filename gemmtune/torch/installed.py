@@ -31,7 +31,6 @@ from space.kinds.gemm import SCALES, Gemm
 from space.registry import family_named
 from tuner.errors import TableError
 from tuner.evidence.records import Best
-from tuner.tables.exporters.guard import MIN_GAIN
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
 
@@ -263,7 +262,7 @@ _INSTALLING: Final = threading.Lock()
 
 
 def install(
-    table: str | Path, *, min_gain: float = MIN_GAIN, eager: bool = False, eager_us: float = EAGER_US,
+    table: str | Path, *, min_gain: float | None = None, eager: bool = False, eager_us: float = EAGER_US,
     key: str = "CUDA", stale: bool = False,
 ) -> Installed:  # fmt: skip
     """Runs the products of a table on our kernels, in the whole process, until `remove`.
@@ -274,7 +273,8 @@ def install(
 
     Args:
         table: a table of `gemmtune export --format json`, or a folder of `--format bundle`.
-        min_gain: entries whose interval against the library's first choice begins lower are left to torch.
+        min_gain: entries whose interval against the library's first choice begins lower are left to torch; default: the
+            margin of the export, and 1.02 for a table of every best.
         eager: run them outside of captures too, at the cost of a detour through Python for every call of `mm`, `addmm`,
             `bmm` and `_scaled_mm`: for large products, as in prefill. Compiled functions that are not captured count as
             eager.
@@ -288,7 +288,7 @@ def install(
         RuntimeError: this version of torch can't be overridden, or another library overrides these operators.
     """
     global _installed
-    source = exact(Path(table), min_gain)
+    source = exact(Path(table), guard=True, min_gain=min_gain)
     _check_machine(table, source, stale)
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(f"torch {torch.__version__} can't be overridden: install one with torch.library.get_kernel")

@@ -85,4 +85,14 @@ def test_a_least_gain_leaves_out_what_does_not_surely_exceed_it(tmp_path: Path) 
     other = Gemm.of(8, 64, 64)
     (tmp_path / "t.json").write_bytes(canonical(table(entry(PROBLEM, 1.05), entry(other, 1.01))))
     assert set(exact(tmp_path / "t.json").bests) == {PROBLEM.key, other.key}
-    assert set(exact(tmp_path / "t.json", 1.02).bests) == {PROBLEM.key}
+    for options in ({}, {"min_gain": 1.02}):
+        assert set(exact(tmp_path / "t.json", guard=True, **options).bests) == {PROBLEM.key}
+
+
+@pytest.mark.parametrize("format", ["json", "bundle"])
+def test_an_exports_own_margin_is_the_least_gain(tmp_path: Path, format: str) -> None:
+    listed = guarded(table(entry(PROBLEM, 1.05), entry(Gemm.of(8, 64, 64), 1.01)), 1.005)
+    export_folder(tmp_path / "out", written(format, listed, program=lambda _: CUBIN))
+    path = tmp_path / "out" if format == "bundle" else tmp_path / "out" / "t.json"
+    found = [len(exact(path, guard=True, min_gain=least).bests) for least in (None, 1.02, 1.2)]
+    assert found == [2, 1, 0]

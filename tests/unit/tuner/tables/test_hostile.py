@@ -204,9 +204,17 @@ def test_a_whole_table_whose_content_can_not_be_is_refused(
     document["entries"][1][place[0]][place[1]] = value
     document["content"] = content_of(document)
     (tmp_path / "t.json").write_text(json.dumps(document))
-    for min_gain in (None, 1.02):
+    for guard in (False, True):
         with pytest.raises(TableError, match=rf"t\.json is not a table .*{said}"):
-            exact(tmp_path / "t.json", min_gain)
+            exact(tmp_path / "t.json", guard=guard)
+
+
+@pytest.mark.parametrize("margin", ["1.02", None, [], {}])
+def test_a_margin_that_is_no_number_is_refused(tmp_path: Path, margin: object) -> None:
+    document = table(entry(WON)) | {"min_gain": margin}
+    (tmp_path / "t.json").write_text(json.dumps(document | {"content": content_of(document)}))
+    with pytest.raises(TableError, match=r"t\.json is not a table"):
+        exact(tmp_path / "t.json", guard=True)
 
 
 @pytest.mark.parametrize(
