@@ -14,6 +14,10 @@ import pytest
 
 from docs import reference, site
 from gemmtune.command import COMMANDS
+from space.devices import profile_named
+from space.enumerate import enumerate_space
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
 from tuner import exits
@@ -171,6 +175,17 @@ def test_every_page_is_in_the_navigation() -> None:
     made = {f"docs/reference/{name}" for name in reference.pages()}
     assert set(listed) == {str(page.relative_to(ROOT)) for page in PAGES} | made
     assert len(set(listed)) == len(listed)
+
+
+def test_pages_count_the_space_as_it_is() -> None:
+    counted = enumerate_space(family_named("sm90_wgmma"), Gemm.of(4096, 4096, 4096), profile_named("h200"))
+    api, house = ((ROOT / "docs" / name).read_text() for name in ("api.md", "architecture.md"))
+    assert set(re.findall(r'"product":(\d+)|"product","count":(\d+)', api)) == {
+        (str(counted.total), ""), ("", str(counted.total))
+    }  # fmt: skip
+    assert set(re.findall(r'"worth"(?:,"count")?:(\d+)', api)) == {str(counted.count)}
+    become = f"{counted.total // 10**12} trillion configs become {counted.count:,} worth trying"
+    assert become in " ".join(house.split())
 
 
 def test_every_log_line_is_explained() -> None:
