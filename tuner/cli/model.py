@@ -60,6 +60,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows the model in use for a GPU, its training data, and its accuracy."""
+    limits_named(device)  # refuses a name that no card has
     choice = files.model_for(device, settings().model_dir)
     if file is not None:
         model = files.load(file)

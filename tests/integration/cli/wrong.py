@@ -209,6 +209,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("recordings list {home}", 4, "contains no recording"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
+    ("model show --device h100", 3, "the nearest known ones are NVIDIA H100 80GB HBM3, NVIDIA H100 PCIe"),
     ("migrate --db mysql://x/y", 5, "is not a database that we support"),
 )
 
