@@ -7,8 +7,10 @@ from pathlib import Path
 
 from api.app import create_app
 from api.http_errors import ERRORS
+from tests.integration.attacks.test_authorship import route_table
 from tests.pages import ROOT, blocks
 from tuner.evidence.store import Store
+from tuner.evidence.tokens import Scope
 
 API = ROOT / "docs" / "api.md"
 
@@ -30,6 +32,17 @@ def test_items_that_the_page_shows_have_members_of_the_schemas(tmp_path: Path) -
     assert len(shown) == 2
     for names in shown:
         assert any(names - {"key"} <= known for known in members), names
+
+
+def test_questions_that_use_post_are_named_beside_their_scope(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        table = route_table(store)
+    (row,) = re.findall(r"^\| `read` \|.*$", API.read_text(), re.MULTILINE)
+    asking = {path.removeprefix("/v1/") for (method, path), scopes in table.items()
+              if method == "POST" and scopes == {Scope.READ}}  # fmt: skip
+    assert set(re.findall(r"`([a-z]+(?::[a-z]+)?)`", row)) - {"read"} == asking
+    others = {path for (method, path), scopes in table.items() if method == "GET" and scopes - {Scope.READ}}
+    assert others == {"/v1/builds/{digest}/cubin"}
 
 
 def test_every_type_of_error_is_documented() -> None:
