@@ -16,7 +16,7 @@ from docs import reference, site
 from gemmtune.command import COMMANDS
 from space.devices import profile_named
 from space.enumerate import enumerate_space
-from space.kinds.gemm import Gemm
+from space.kinds.gemm import DTYPES, EPILOGUE_PARTS, Gemm
 from space.registry import family_named
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
@@ -152,6 +152,13 @@ def test_the_files_page_has_every_column() -> None:
     problem = {"m", "n", "k", "dtype", "layout", "batch", "epilogue"}
     assert columns_in(lists.partition("## A campaign")[2]) == problem | {"count"}
     assert columns_in(exported.partition("## A recording")[0]) == problem | {"kind", *COLUMNS}
+
+
+def test_the_files_page_has_every_dtype_and_part_of_an_epilogue() -> None:
+    words = (ROOT / "docs" / "files.md").read_text().partition("## The words")[2].partition("## A campaign")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", words, re.MULTILINE)
+    assert {name: tuple(dtypes) for name, *dtypes in rows} == DTYPES
+    assert set(re.findall(r"`(\w+)`", words.partition("An `epilogue`")[2])) == {"none", *EPILOGUE_PARTS}
 
 
 def columns_in(text: str) -> set[str]:
