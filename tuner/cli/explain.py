@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,15 +11,17 @@ from space.config import parse_knobs
 from space.enumerate import Space, enumerate_all
 from space.explain import Explanation
 from space.explain import explain as explain_config
+from space.family import Family
 from space.nearest import MAX_CHANGES
 from space.problem import Problem
-from space.registry import families_for, family_named, family_with
+from space.registry import family_named, family_with
 from space.rules import Rule
 from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceWord, Json, NoRule, profile_from_words
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
 from tuner.tables.entries import fields
+from tuner.views.spaces import own_families
 
 _FamilyName = Annotated[
     str | None, typer.Option("--family", help="Kernel family. \\[default: the arch's, with these knobs]")
@@ -57,6 +60,7 @@ def space(
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Include configs that are not worth trying.")] = False,
     no_rule: NoRule = None,
+    knobs: Annotated[bool, typer.Option("--knobs", help="List the knobs instead: values, meaning.")] = False,
     as_json: Json = False,
 ) -> None:
     """Counts the legal configs of a problem by family, and how many each rule removes.
@@ -64,7 +68,10 @@ def space(
     A config that breaks several rules counts under the first rule applied.
     """
     profile = profile_from_words(device, arch)
-    plugs = (family_named(family),) if family else families_for(profile.arch.name, problem)
+    plugs = own_families(problem, profile, family)
+    if knobs:
+        _list_knobs(plugs, as_json)
+        return
     spaces = enumerate_all(plugs, problem, profile, pruned=not unpruned, without=no_rule or ())
     if as_json:
         emit({"problem": problem, "arch": profile.arch.name, "pruned": not unpruned,
@@ -76,6 +83,18 @@ def space(
         rows = [(rule.id, rule.kind, f"{count:,}", rule.sentence) for rule, count in _removed(found)]
         table(("rule", "kind", "removes", "because"), rows)
         console.print(f"{found.count:,} are legal{'' if unpruned else ' and worth trying'}")
+
+
+def _list_knobs(families: Sequence[Family], as_json: bool) -> None:
+    if as_json:
+        emit({"families": [{"family": family.name, "knobs": [fields(knob) for knob in family.knobs]}
+                           for family in families]})  # fmt: skip
+        return
+    for family in families:
+        rows = [(knob.name, " ".join(map(str, knob.domain)), knob.default, knob.decides, knob.meaning)
+                for knob in family.knobs]  # fmt: skip
+        console.print(f"{family.name}: compile knobs decide the program, launch knobs how it is launched")
+        table(("knob", "values", "default", "decides", "meaning"), rows)
 
 
 def _space_json(found: Space) -> dict[str, object]:

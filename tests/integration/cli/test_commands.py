@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from space.registry import family_named
 from tests.shell import Shell
 from tests.support import FAMILY, PROBLEM, record_problem
 
@@ -112,6 +113,17 @@ def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None
     assert removing == {"worth.cache_hint", "worth.pdl"}
     # Three hints, and launches with and without.
     assert wider["left"] == 6 * pruned["left"]
+
+
+def test_space_lists_knobs_with_their_values_and_meaning(shell: Shell) -> None:
+    said = shell("space", "1x512x512", "--knobs").out
+    for family in (family_named("sm90_wgmma"), family_named("gemv")):
+        assert f"{family.name}: compile knobs decide the program" in said
+        assert all(knob.name in said for knob in family.knobs)
+    assert "rows of A; a thread holds one sum per row" in " ".join(said.split())
+    (listed,) = shell("space", "1x512x512", "--family", "gemv", "--knobs", "--json").json["families"]
+    assert listed["knobs"][1] == {"name": "load_bytes", "domain": [1, 2, 4, 8, 16], "default": 16, "decides": "compile",
+                                  "meaning": "bytes of a row of B per load"}  # fmt: skip
 
 
 def test_space_counts_add_up(shell: Shell) -> None:

@@ -117,6 +117,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("ladder 4096x4096 --device TPU", 3, "'TPU' is unknown"),
     ("explain 16x16x16 --device TPU", 3, "'TPU' is unknown"),
     ("space 16x16x16 --device TPU", 3, "'TPU' is unknown"),
+    ("space 16x16x16 --family cublaslt", 3, "family 'cublaslt' has no space of ours: use one of sm90_wgmma"),
     ("explain 16x16x16 --arch sm_90", 3, "sm_90a"),
     ("instructions --arch sm_1", 3, "sm_1"),
     ("tune 16x16x16 --device tpu", 4, "device 'tpu' is unknown"),
