@@ -150,7 +150,8 @@ def _reread(c: Columns, slots: IntColumn) -> FloatColumn:
     m_side = np.where(along_m, wide, long) * c["tile_m"]
     n_side = np.where(along_m, long, wide) * c["tile_n"]
     m, n = extent_m(c), extent_n(c)
-    size = input_bytes(c.problem) * c.problem.k * c.problem.batch
+    # As floats: the bytes of problems that fit no GPU, which may be asked about too, don't fit 64 bits.
+    size = float(input_bytes(c.problem) * c.problem.k * c.problem.batch)
     half = c.device.l2_bytes // 2
     a_moved = m * size * np.where(m * size > half, np.maximum(n / n_side, 1), 1)
     b_moved = n * size * np.where(n * size > half, np.maximum(m / m_side, 1), 1)

@@ -233,7 +233,8 @@ def _operands_moved(c: Columns) -> FloatColumn:
     m, n = extent_m(c), extent_n(c)
     m_passes = np.maximum(n / np.maximum(n_side, 1), 1)
     n_passes = np.maximum(m / np.maximum(m_side, 1), 1)
-    size = input_bytes(c.problem) * c.problem.k * c.problem.batch
+    # As floats: the bytes of problems that fit no GPU, which may be asked about too, don't fit 64 bits.
+    size = float(input_bytes(c.problem) * c.problem.k * c.problem.batch)
     a_bytes, b_bytes = m * size, n * size
     l2_bytes = c.device.l2_bytes // 2
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)

@@ -8,6 +8,7 @@ import pytest
 from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.kinds.gemm import Gemm
+from space.problem import MAX_EXTENT
 from space.rank import distinct, rank
 from space.registry import family_named
 
@@ -41,6 +42,15 @@ def test_it_is_the_order_of_estimates_and_ties_keep_the_order_of_rows(case: tupl
 def test_nothing_legal_has_no_ranking() -> None:
     family, problem = family_named("gemv"), Gemm.parse("4096x4096x4096")
     assert len(rank(enumerate_space(family, problem), H200, within=1.1)) == 0
+
+
+@pytest.mark.parametrize(("family", "device"), [("sm90_wgmma", "NVIDIA H200"), ("mma_sync", "NVIDIA L4")])
+def test_what_no_gpu_holds_is_ranked_too(family: str, device: str) -> None:
+    # 2^65 bytes of A.
+    problem, profile = Gemm.of(1, 1, MAX_EXTENT, "tf32", batch=MAX_EXTENT), profile_named(device)
+    ranked = rank(enumerate_space(family_named(family), problem, profile), profile)
+    assert len(ranked)
+    assert np.isfinite(ranked.estimates_us).all()
 
 
 def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:
