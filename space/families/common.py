@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from space.arch import VECTOR_BYTES
+from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
@@ -116,6 +117,28 @@ def slices_rule(kernel: str) -> Rule:
         lambda c: c["split_k"] <= c["k_iterations"],
         lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K",
     )  # fmt: skip
+
+
+def grid_rule(kernel: str, *counts: str) -> Rule:
+    """The legal rule that bounds the number of tiles.
+
+    Args:
+        kernel: folder of the kernel.
+        counts: columns whose product is the number of tiles of one product of the batch, each slice of K counted.
+    """
+
+    def holds(c: Columns) -> BoolColumn:
+        # In floats: the tiles of problems that fit no GPU don't fit 64 bits either.
+        tiles: FloatColumn = np.asarray(float(c.problem.batch))
+        for name in counts:
+            tiles = tiles * c[name]
+        return np.asarray(tiles <= MAX_GRID_BLOCKS)
+
+    def numbers(c: Columns) -> str:
+        tiles = math.prod(map(c.first, counts)) * c.problem.batch
+        return f"{tiles:,} tiles, each slice of K counted, > {MAX_GRID_BLOCKS:,}"
+
+    return Rule("grid.tiles", "the number of tiles fits in 32 bits", kernel, counts, holds, numbers)
 
 
 def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> Rule:

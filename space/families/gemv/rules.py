@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from space.arch import MAX_GRID_BLOCKS
 from space.columns import Columns
-from space.families.common import host_scales_rule, input_bytes, workspace_rule
+from space.families.common import grid_rule, host_scales_rule, input_bytes, workspace_rule
 from space.families.gemv.derive import beside_registers, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
@@ -79,7 +78,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: c["split_k"] <= c["pieces"],
          lambda c: f"split_k {c.first('split_k')} > {c.first('pieces')} loads in K"),
     workspace_rule(_KERNEL),
-    Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_n", "split_k"),
-         lambda c: c["tiles_n"] * c["split_k"] * c.problem.batch <= MAX_GRID_BLOCKS,
-         lambda c: f"{c.first('tiles_n') * c.first('split_k') * c.problem.batch:,} tiles"),
+    grid_rule(_KERNEL, "tiles_n", "split_k"),
 )  # fmt: skip

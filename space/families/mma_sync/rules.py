@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
+from space.arch import VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import host_scales_rule, slices_rule, workspace_rule
+from space.families.common import grid_rule, host_scales_rule, slices_rule, workspace_rule
 from space.families.mma_sync.derive import FLAG_BYTES, INSTRUCTION_M, INSTRUCTION_N, barrier_bytes, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction
@@ -226,8 +226,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('shared_tiles'):,} tiles of {c.first('k_iterations'):,} stages"),
     slices_rule(_KERNEL),
     workspace_rule(_KERNEL),
-    Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
-         lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MAX_GRID_BLOCKS,
-         lambda c: f"{c.first('tiles_m') * c.first('tiles_n') * c.first('split_k') * c.problem.batch:,} tiles, each "
-                   "slice of K counted"),
+    grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k"),
 )  # fmt: skip

@@ -6,9 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
-from space.families.common import input_bytes, output_bytes, slices_rule, workspace_rule
+from space.families.common import grid_rule, input_bytes, output_bytes, slices_rule, workspace_rule
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
 from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b
@@ -109,12 +108,6 @@ def _span_whole(c: Columns, operand: str) -> BoolColumn:
 def _instruction_registers(c: Columns) -> IntColumn:
     """Registers that ptxas needs before a thread can issue one instruction."""
     return instruction(c.problem).accumulator_registers(c["instruction_n"]) + INSTRUCTION_EXTRA_REGISTERS
-
-
-def _all_slices(c: Columns) -> IntColumn:
-    """Cluster tiles of all products of the batch, each slice of K counted."""
-    column: IntColumn = c["tiles_m"] * c["tiles_n"] * slices(c) * c.problem.batch
-    return column
 
 
 def _smem_numbers(c: Columns) -> str:
@@ -298,7 +291,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.epilogue", "split-K writes its shares of C by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
-    Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
-         lambda c: _all_slices(c) <= MAX_GRID_BLOCKS,
-         lambda c: f"{int(_all_slices(c)[0]):,} tiles, each slice of K counted"),
+    grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
 )  # fmt: skip

@@ -46,6 +46,26 @@ def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
     assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
 
 
+@pytest.mark.parametrize(
+    ("family", "problem", "tiles"),
+    [
+        # Each a multiple of 2^64.
+        ("sm90_wgmma", Gemm.of(2**31 - 8, 2**31 - 8, 8, batch=2**30), 2**78),
+        ("mma_sync", Gemm.of(2**31 - 8, 2**31 - 8, 8, batch=2**30), 2**78),
+        # And 2^57, which does not need so many.
+        ("gemv", Gemm.of(1, 2**31 - 8, 8, batch=2**30), 2**57),
+    ],
+)
+def test_more_tiles_than_64_bits_hold_are_too_many(family: str, problem: Gemm, tiles: int) -> None:
+    plug = family_named(family)
+    said = explain(plug, problem, plug.config({}))
+    assert [entry.numbers for entry in said.broken if entry.rule == "grid.tiles"] == [
+        f"{tiles:,} tiles, each slice of K counted, > 2,147,483,647"
+    ]
+    assert said.nearest is None
+    assert not len(enumerate_space(plug, problem, pruned=False))
+
+
 def test_without_wgmma_the_space_is_empty() -> None:
     problem, arch = Gemm.of(64, 64, 64), reference_profile("sm_100a")
     said = explain(FAMILY, problem, FAMILY.config({}), arch)
