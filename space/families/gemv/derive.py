@@ -19,6 +19,8 @@ from space.knobs import KnobValue
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
 #: Further ones on sm_120a and sm_121a: without them, 2 of 120 random legal configs spilled.
 CONSUMER_BLACKWELL_REGISTERS: Final = 8
+#: Largest A that stays in L1 while B streams past.
+MAX_CACHED_BYTES: Final = 64 * 1024
 
 
 def beside_registers(c: Columns) -> int:
@@ -29,6 +31,11 @@ def beside_registers(c: Columns) -> int:
 def row_bytes(problem: Gemm) -> int:
     """Bytes from one row of B to the next."""
     return problem.k * input_bytes(problem)
+
+
+def fits_l1(problem: Gemm) -> bool:
+    """Whether A stays in L1 while B streams past."""
+    return problem.m * row_bytes(problem) <= MAX_CACHED_BYTES
 
 
 def transposed_a(problem: Gemm) -> bool:

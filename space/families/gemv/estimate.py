@@ -12,7 +12,7 @@ import numpy as np
 from space.columns import Columns, FloatColumn
 from space.devices import DeviceProfile
 from space.families.common import input_bytes
-from space.families.gemv.derive import row_bytes
+from space.families.gemv.derive import fits_l1, row_bytes
 from space.families.gemv.knobs import A_SMEM
 from space.layouts.banks import BYTES_PER_CLOCK
 
@@ -63,8 +63,11 @@ def _work_us(c: Columns, device: DeviceProfile, slots: FloatColumn) -> FloatColu
 
 
 def _a_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
-    """Time to read A: from L2 once per tile, and from shared memory or L1 again for every few columns."""
+    """Time to read A: from L2 once per tile, and from shared memory or L1 again for every few columns; from L2 if it
+    does not stay in L1."""
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles
     rate = BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
+    if not fits_l1(c.problem):
+        rate = np.where(c["a_path"] == A_SMEM, rate, np.minimum(rate, device.l2_tbs * 1e6))
     return tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate

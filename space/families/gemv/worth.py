@@ -8,8 +8,8 @@ import numpy as np
 
 from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn
-from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes
-from space.families.gemv.derive import row_bytes
+from space.families.common import PDL_SENTENCE, PDL_WHY
+from space.families.gemv.derive import fits_l1, row_bytes
 from space.families.gemv.knobs import A_CACHE, HINT_EVICT_FIRST, KNOBS
 from space.rules import Rule, worth_of
 
@@ -18,8 +18,6 @@ from space.rules import Rule, worth_of
 MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
 #: Threads per multiprocessor that hide the latency of sums and conversions.
 MIN_THREADS: Final = 256
-#: Largest A that stays in L1 while B streams past.
-MAX_CACHED_BYTES: Final = 64 * 1024
 
 
 def _tiles(c: Columns) -> IntColumn:
@@ -35,6 +33,12 @@ def _in_flight(c: Columns) -> BoolColumn:
         (asked >= MIN_IN_FLIGHT_BYTES) | (c["steps"] <= c["buffers"])
     )
     return column
+
+
+def _staged_whole(c: Columns) -> bool:
+    """Whether the shared memory of a block holds A whole, beside the least that the sums of a team take."""
+    pitch = -(-row_bytes(c.problem) // VECTOR_BYTES) * VECTOR_BYTES
+    return bool(c.problem.m * pitch + VECTOR_BYTES <= c.arch.smem_per_block_bytes)
 
 
 _worth = worth_of(KNOBS)
@@ -63,13 +67,14 @@ WORTH: Final[tuple[Rule, ...]] = (
            "registers of blocks that do not fit stay unused", ("blocks_per_sm", "shared_memory_bytes"),
            lambda c: c["blocks_per_sm"] * (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
                      <= c.arch.smem_per_sm_bytes),
-    _worth("worth.a_path", "A is read through L1 only if it fits there", "every column reads it again", ("a_path",),
-           lambda c: (c["a_path"] != A_CACHE)
-                     | (c.problem.m * c.problem.k * input_bytes(c.problem) <= MAX_CACHED_BYTES)),
-    _worth("worth.split_k", "K is split over blocks only if columns alone do not fill the GPU",
+    _worth("worth.a_path", "A is read through L1 only if it fits there, or does not fit shared memory whole",
+           "every column reads it again", ("a_path",),
+           lambda c: (c["a_path"] != A_CACHE) | fits_l1(c.problem) | (not _staged_whole(c))),
+    _worth("worth.split_k",
+           "K is split over blocks only if columns alone do not fill the GPU, or A does not fit shared memory whole",
            "slices are summed through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"),
-           lambda c: (c["split_k"] == 1) | ((_tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"])
-                                            & (c["steps"] >= 2))),
+           lambda c: (c["split_k"] == 1) | (not _staged_whole(c))
+                     | ((_tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"]) & (c["steps"] >= 2))),
     _worth("worth.persistent", "blocks are persistent only if there are more tiles than blocks",
            "with one tile per block, both grids are the same", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
            lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > c.device.sm_count * c["blocks_per_sm"])),

@@ -107,6 +107,36 @@ def test_every_problem_of_few_rows_has_candidates_worth_trying(shape: str, dtype
     assert (estimates > H200.launch_us).all()
 
 
+#: A of 426 KB in shared memory of 99 KB, of 1.2 MB in 227 KB, of as much in batches whose sums the workspace limits,
+#: and of the largest size that fits whole.
+@pytest.mark.parametrize(
+    ("device", "shape", "dtype", "batch"),
+    [
+        ("NVIDIA L4", "4x16384x53248", "bf16", 1),
+        ("NVIDIA GB10", "1x16384x53248", "bf16", 1),
+        ("NVIDIA H200", "4x18432x73728", "tf32", 1),
+        ("NVIDIA H200", "4x18432x73728", "tf32", 64),
+        ("NVIDIA L4", "4x262144x500000", "tf32", 1),
+        ("NVIDIA L4", "1x16384x50680", "bf16", 1),
+        ("NVIDIA L4", "1x16384x50688", "bf16", 1),
+    ],
+)
+def test_an_a_that_does_not_fit_shared_memory_has_candidates(device: str, shape: str, dtype: str, batch: int) -> None:
+    profile, problem = profile_named(device), Gemm.parse(shape, dtype, batch=batch)
+    space = enumerate_space(FAMILY, problem, profile)
+    assert len(space)
+    assert legal_mask(FAMILY, space.columns).all()
+
+
+def test_an_a_that_fits_neither_l1_nor_shared_memory_is_estimated_at_the_rate_of_l2() -> None:
+    def us(k: int) -> float:
+        config = FAMILY.config({"rows": 4, "a_path": "cache", "columns": 1})
+        return float(FAMILY.estimate_us(FAMILY.columns(Gemm.of(4, 4096, k), [config]), H200)[0])
+
+    # 64 KiB, and eight elements more.
+    assert us(8192 + 8) > 1.5 * us(8192)
+
+
 def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers() -> None:
     def names(shape: str, layout: str = "nt") -> list[str]:
         return [family.name for family in families_for("sm_90a", Gemm.parse(shape, "bf16", layout))]
