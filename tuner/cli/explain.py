@@ -57,7 +57,7 @@ def space(
     problem: Problem,
     device: DeviceWord = AUTO,
     arch: ArchName = None,
-    family: _FamilyName = None,
+    family: Annotated[str | None, typer.Option("--family", help="Kernel family. \\[default: all of the arch]")] = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Include configs that are not worth trying.")] = False,
     no_rule: NoRule = None,
     knobs: Annotated[bool, typer.Option("--knobs", help="List the knobs instead: values, meaning.")] = False,
