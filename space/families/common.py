@@ -81,6 +81,18 @@ def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
     return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")} | scaled
 
 
+def target_rule(kernel: str, targets: frozenset[str]) -> Rule:
+    """The legal rule of kernels that would compile for further targets, for which nobody has tested them.
+
+    Args:
+        kernel: folder of the kernel.
+    """
+    return Rule(
+        "arch.target", "the kernel is built for the target", kernel, (), lambda c: c.arch.name in targets,
+        lambda c: f"{c.arch.name}; it is built for {', '.join(sorted(targets))}",
+    )  # fmt: skip
+
+
 def host_scales_rule(kernel: str) -> Rule:
     """The legal rule of kernels whose epilogue takes its factor from the host.
 

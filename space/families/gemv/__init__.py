@@ -7,7 +7,7 @@ from typing import Final
 from space.families.gemv.derive import DERIVED, problem_constants
 from space.families.gemv.estimate import estimate_us
 from space.families.gemv.knobs import KNOBS
-from space.families.gemv.rules import LEGAL
+from space.families.gemv.rules import LEGAL, TARGETS
 from space.families.gemv.worth import WORTH
 from space.family import Family
 
@@ -15,7 +15,6 @@ from space.family import Family
 #: estimate is grounded, it never answers for an unmeasured problem. On an H200, it was the fastest for two of the
 #: three.
 GEMV: Final = Family(
-    "gemv", frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_120a", "sm_121a"}), KNOBS, DERIVED,
-    LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False, special=True,
-    structure=("rows", "split_warps", "lanes", "columns", "split_k"),
+    "gemv", TARGETS, KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False,
+    special=True, structure=("rows", "split_warps", "lanes", "columns", "split_k"),
 )  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from space.columns import Columns
-from space.families.common import grid_rule, host_scales_rule, input_bytes, workspace_rule
+from space.families.common import grid_rule, host_scales_rule, input_bytes, target_rule, workspace_rule
 from space.families.gemv.derive import beside_registers, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
 
 #: Loads along K are counted in 32 bits, and a few steps past the last one must not overflow.
 MAX_PIECES: Final = 2**30
+
+TARGETS: Final = frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_120a", "sm_121a"})
 
 _KERNEL = "workers/kernels/gemv"
 _PTX = "PTX ISA 9.0, ld.global.nc"
@@ -24,6 +26,7 @@ def _others(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
+    target_rule(_KERNEL, TARGETS),
     Rule("arch.fp8", "fp8 is converted by instructions that sm_89 introduced", "PTX ISA 9.0, cvt: .e4m3x2 and .e5m2x2",
          (), lambda c: "mma_fp8" in c.arch.features
                        or not (c.problem.dtype_a + c.problem.dtype_c).count("fp8"),

@@ -8,13 +8,13 @@ from space.families.mma_sync.derive import DERIVED
 from space.families.mma_sync.estimate import estimate_us
 from space.families.mma_sync.knobs import KNOBS
 from space.families.mma_sync.operands import problem_constants
-from space.families.mma_sync.rules import LEGAL
+from space.families.mma_sync.rules import FALLBACKS, LEGAL, TARGETS
 from space.families.mma_sync.worth import WORTH
 from space.family import Family
 
 #: No measurement of any target grounds its estimate yet.
 MMA_SYNC: Final = Family(
-    "mma_sync", frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_120a", "sm_121a"}), KNOBS, DERIVED, LEGAL + WORTH,
-    estimate_us, problem_constants=problem_constants, grounded=False, fallbacks=frozenset({"sm_90a"}),
+    "mma_sync", TARGETS, KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants,
+    grounded=False, fallbacks=FALLBACKS,
     structure=("swap_ab", "tile_m", "tile_n", "warps_m", "warps_n", "split_k", "stream_k"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import grid_rule, host_scales_rule, slices_rule, workspace_rule
+from space.families.common import grid_rule, host_scales_rule, slices_rule, target_rule, workspace_rule
 from space.families.mma_sync.derive import FLAG_BYTES, INSTRUCTION_M, INSTRUCTION_N, barrier_bytes, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction
@@ -51,6 +51,10 @@ STREAM_REGISTERS: Final = 15
 STREAM_THREADS: Final = 128
 #: Stages of shared tiles are counted in 32 bits.
 MAX_SHARED_STAGES: Final = 2**31 - 1
+
+TARGETS: Final = frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_120a", "sm_121a"})
+#: Targets of another family that is faster.
+FALLBACKS: Final = frozenset({"sm_90a"})
 
 _KERNEL = "workers/kernels/mma_sync"
 _LIMITS = "CUDA C++ Programming Guide, compute capabilities"
@@ -126,6 +130,7 @@ def _smem_numbers(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
+    target_rule(_KERNEL, TARGETS | FALLBACKS),
     Rule("arch.mma_sync", "the target's tensor cores multiply the dtypes of A and B, and add in that of the sums",
          mma_sync.SOURCE, (),
          lambda c: instruction(c.problem, c.arch.name) is not None,

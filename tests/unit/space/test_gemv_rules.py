@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from space.arch import ARCHS
 from space.config import Config
 from space.devices import profile_named, reference_profile
 from space.enumerate import enumerate_space
@@ -57,10 +58,18 @@ def test_each_rule_breaks_alone(
 
 
 def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
-    # Every arch with wgmma has griddepcontrol and converts fp8; 2,048 threads have 32 registers each, fewer than one
-    # needs; sums of 2^31 tiles don't fit the workspace, and C of as many no GPU.
-    beyond = {"pdl.griddepcontrol", "arch.fp8", "block.resident", "grid.tiles"}
+    # Every arch with wgmma is a target, has griddepcontrol and converts fp8; 2,048 threads have 32 registers each,
+    # fewer than one needs; sums of 2^31 tiles don't fit the workspace, and C of as many no GPU.
+    beyond = {"arch.target", "pdl.griddepcontrol", "arch.fp8", "block.resident", "grid.tiles"}
     assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
+
+
+def test_it_is_built_for_its_targets_alone() -> None:
+    problem, config = Gemm.of(1, 64, 64), FAMILY.config({})
+    assert {arch for arch in ARCHS if is_legal(FAMILY, problem, config, reference_profile(arch))} == FAMILY.targets
+    said = explain(FAMILY, problem, config, reference_profile("sm_100a"))
+    assert [entry.rule for entry in said.broken] == ["arch.target"]
+    assert "sm_100a; it is built for sm_120a, " in said.broken[0].numbers
 
 
 def test_without_griddepcontrol_no_launch_is_a_dependent_one() -> None:

@@ -16,7 +16,7 @@ from space.registry import families_for, family_for, family_named
 FAMILY = family_named("mma_sync")
 CARDS = {name: profile_named(name) for name in ("A100 80GB SXM", "RTX 3090", "RTX 4090", "RTX 5090", "GB10")}
 A100, RTX_3090, RTX_4090, RTX_5090, _ = CARDS.values()
-H200 = profile_named("NVIDIA H200")
+H200, B200 = profile_named("NVIDIA H200"), profile_named("NVIDIA B200")
 SQUARE = Gemm.parse("4096x4096x4096")
 
 
@@ -33,6 +33,8 @@ def test_the_default_is_legal_on_every_target() -> None:
 
 #: (rule, card, problem, knobs, numbers): each legal rule broken once, by a config that breaks no other but those after.
 BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
+    ("arch.target", B200, SQUARE, {},
+     "sm_100a; it is built for sm_120a, sm_121a, sm_80, sm_86, sm_87, sm_89, sm_90a"),
     ("arch.mma_sync", RTX_3090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64},
      "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3: it has bf16, fp16, tf32, int8, uint8"),
     ("arch.fp8_converted", H200, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64},
