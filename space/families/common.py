@@ -168,7 +168,7 @@ def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> 
         column: BoolColumn = c["raster_group"] <= smallest_covering
         return column
 
-    return worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
+    return worth("worth.raster_group", "a raster group is no wider than the narrowest that covers the grid of tiles",
                  "a wider group gives the same order", ("raster", "raster_group", "tiles_m", "tiles_n"),
                  holds)  # fmt: skip
 

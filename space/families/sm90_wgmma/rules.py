@@ -131,7 +131,7 @@ def _held_numbers(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.wgmma", "wgmma and setmaxnreg exist only on sm_90a", wgmma.SOURCE, (),
+    Rule("arch.wgmma", "wgmma exists only on sm_90a", wgmma.SOURCE, (),
          lambda c: "wgmma" in c.arch.features, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: its epilogue takes 32-bit sums", (),
          lambda c: c.problem.dtype_acc != "fp16",

@@ -240,8 +240,8 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
            lambda c: (c["split_k"] == 1) | _slices_pay(c, fill=2)),
     _worth("worth.cluster_k",
-           "clusters along K are used if tiles alone do not fill the GPU, or up to 32 rows meet 200 MB of weights or "
-           "more, with slices of four stages or more",
+           "clusters along K are used if tiles alone do not fill the GPU, or up to 32 rows meet 200 MB or more of "
+           "weights that lie along K, with slices of four stages or more",
            "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us; "
            "memory answers faster where a cluster reads whole rows",
            ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
