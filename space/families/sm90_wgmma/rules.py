@@ -125,7 +125,10 @@ def _smem_numbers(c: Columns) -> str:
 
 def _held_numbers(c: Columns) -> str:
     accumulators, held = c.first("accumulator_registers"), c.first("held_registers")
-    more = f", {held} with fragments of A or a second set of sums" if held > accumulators else ""
+    beside = ["a second set of sums"] * (c.problem.numerics == "promoted")
+    beside += ["fragments of A"] * (c.first("a_source") == knobs.A_REGISTERS)
+    beside += ["what the epilogue needs"] * (finish_registers(c) > 0)
+    more = f", {held} with {' and '.join(beside)}," if beside else ""
     owned = c.first("consumer_registers") or c.first("entry_registers")
     return f"{accumulators} accumulators per thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
 

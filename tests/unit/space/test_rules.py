@@ -184,6 +184,26 @@ def test_the_explanation_has_the_arithmetic_and_the_fix() -> None:
     assert said.change == "stages=4"
 
 
+@pytest.mark.parametrize(
+    ("dtype", "epilogue", "knobs", "said"),
+    [
+        ("bf16", "none", {"tile_n": 256, "tile_m": 256}, "256 accumulators per thread > 192 of its 232 registers"),
+        ("bf16", "bias+gelu", {"tile_n": 192},
+         "96 accumulators per thread, 208 with what the epilogue needs, > 184 of its 232 registers"),
+        ("bf16", "none", {"tile_n": 256, "tile_k": 256, "a_source": "registers"},
+         "128 accumulators per thread, 208 with fragments of A, > "),
+        ("fp8_e4m3_promoted", "bias", {"tile_n": 128, "tile_k": 128},
+         "64 accumulators per thread, 232 with a second set of sums and what the epilogue needs, > "),
+    ],
+)  # fmt: skip
+def test_registers_are_explained_by_what_holds_them(
+    dtype: str, epilogue: str, knobs: dict[str, object], said: str
+) -> None:
+    config = FAMILY.config({"stages": 2, "epilogue": "direct"} | knobs)
+    broken = explain(FAMILY, Gemm.parse("4096x4096x4096", dtype, epilogue=epilogue), config).broken
+    assert next(entry.numbers for entry in broken if entry.rule == "registers.held").startswith(said)
+
+
 @pytest.mark.parametrize("shape", ["64x64x64", "16x28672x4096", "128x128x65536", "1000x1000x1000", "333x4104x2056"])
 def test_small_problems_keep_candidates(shape: str) -> None:
     assert len(enumerate_space(FAMILY, Gemm.parse(shape))) >= 100
