@@ -54,8 +54,8 @@ SCALES: Final = ("scaled", "scaled_rowwise")
 #: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
 EPILOGUE_PARTS: Final = (*SCALES, "alpha", "beta", "bias", *ACTIVATIONS)
 
-#: Neither digits of other scripts nor numbers without end are extents.
-_NUMBER: Final = "[0-9]{1,20}"
+#: Neither digits of other scripts nor numbers without end are extents, and a key has one spelling.
+_NUMBER: Final = "0|[1-9][0-9]{0,19}"
 _KEY: Final = re.compile(
     rf"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):({_NUMBER})x({_NUMBER})x({_NUMBER}):b({_NUMBER}):([\w+]+)"
 )

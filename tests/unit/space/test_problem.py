@@ -59,6 +59,12 @@ def test_a_number_without_end_is_no_key() -> None:
         problem_from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
 
 
+@pytest.mark.parametrize("key", ["nt:064x64x64:b1", "nt:64x64x64:b01", "nt:64x64x64:b1 ", "nt:64x٦٤x64:b1"])
+def test_a_key_has_one_spelling(key: str) -> None:
+    with pytest.raises(ProblemError, match="not a problem key"):
+        problem_from_key(f"gemm:bf16,bf16,bf16,f32:{key}:none")
+
+
 @pytest.mark.parametrize(("key", "fix"), [("foo", "begin it with gemm:, as in gemm:"), ("gemm:foo", "write gemm:A,B")])
 def test_a_wrong_key_is_refused_with_the_way_to_write_one(key: str, fix: str) -> None:
     with pytest.raises(ProblemError, match=f"key '{key}' is not a problem key: {fix}"):
