@@ -18,6 +18,7 @@ from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask
 from space.families.common import early_twin, starts_early
+from space.families.sm90_wgmma.derive import streams_large_rows
 from space.kinds.gemm import Gemm
 from space.nearest import MAX_CHANGES, Neighbourhood
 from space.registry import family_named
@@ -294,6 +295,10 @@ def test_where_memory_sets_the_pace_rings_hold_weights_for_its_latency(
         ("bf16", "16x128256x4096", "nt", {1, 2, 4, 8}),
         ("bf16", "8x201088x2880", "nt", {1, 2, 4}),  # eight slices would have three stages
         ("bf16", "128256x16x4096", "nt", {1, 2, 4, 8}),  # the weights are A
+        ("bf16", "128256x16x4096", "nn", {1, 2, 4, 8}),  # and lie along K, though B doesn't
+        ("bf16", "128256x16x4096", "tn", {1}),
+        ("bf16", "32x25000x4000", "nt", {1, 2, 4, 8}),  # 200 MB
+        ("bf16", "32x24999x4000", "nt", {1}),
         ("bf16", "33x128256x4096", "nt", {1}),  # sums take longer than whole rows gain
         ("int8", "16x28672x4096", "nt", {1}),  # 117 MB
         ("bf16", "16x128256x4096", "nn", {1}),  # a row of B has no more than one block's columns
@@ -311,16 +316,21 @@ def test_clusters_along_k_read_whole_rows_of_large_weights(
     assert {config.number("cluster_k") for config, worth in zip(configs, mask, strict=True) if worth} == kept
 
 
+def test_a_batch_streams_the_weights_of_all_its_products() -> None:
+    few, many = (Gemm.of(16, 6250, 4000, batch=batch) for batch in (3, 4))
+    assert (streams_large_rows(few), streams_large_rows(many)) == (False, True)
+
+
 def test_sums_within_clusters_hide_while_large_weights_stream() -> None:
     device = profile_named("NVIDIA H100 80GB HBM3")
     tile = {"tile_m": 64, "tile_n": 16, "tile_k": 128, "consumer_warpgroups": 1, "epilogue": "direct", "swap_ab": 1,
             "producer_registers": 0}  # fmt: skip
 
-    def ratio(shape: str) -> float:
-        configs = [FAMILY.config({**tile, "cluster_k": blocks}) for blocks in (1, 4)]
+    def ratio(shape: str, blocks: int = 4) -> float:
+        configs = [FAMILY.config({**tile, "cluster_k": each}) for each in (1, blocks)]
         alone, cluster = FAMILY.estimate_us(FAMILY.columns(Gemm.parse(shape), configs, device), device)
         return float(cluster / alone)
 
     # 341.6 against 334.4 µs, as screened on an H100.
-    assert 0.97 < ratio("16x128256x4096") < 1.0
+    assert 0.97 < ratio("16x128256x4096") < 1.0 < ratio("16x128256x4096", blocks=2)
     assert ratio("16x24000x4096") > 1.05
