@@ -38,7 +38,8 @@ def instructions(arch: ArchName = None, as_json: Json = False) -> None:
 def _print_limits(arch: Arch) -> None:
     console.print(
         f"{arch.name}: a block has up to {arch.smem_per_block_bytes:,} B of shared memory, {arch.threads_per_block:,} "
-        f"threads and {arch.registers_per_block:,} registers, a cluster up to {arch.cluster_portable} blocks"
+        f"threads and {arch.registers_per_block:,} registers, "
+        + (f"a cluster up to {arch.cluster_portable} blocks" if arch.cluster_portable > 1 else "there are no clusters")
         + (f" ({arch.cluster_largest} where the device allows it)" if arch.cluster_largest > arch.cluster_portable
            else "")
         + (f"; {arch.tmem_columns} columns of tensor memory" if arch.tmem_columns else "")

@@ -37,6 +37,7 @@ def test_limits_and_models_stand_above() -> None:
     for word in ("232,448 B", "65,536 registers", "up to 8 blocks (16 where", "512 columns of tensor memory"):
         assert word in limits
     assert "NVIDIA B200 (148 SMs)" in models
+    assert said("--arch", "sm_80").splitlines()[0].endswith("65,536 registers, there are no clusters")
     document = json.loads(said("--json"))
     assert document["limits"]["cluster_largest"] == 16
     assert {"NVIDIA H200": 132}.items() <= {model["name"]: model["sm_count"] for model in document["models"]}.items()
