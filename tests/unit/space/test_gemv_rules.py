@@ -146,6 +146,51 @@ def test_an_a_that_fits_neither_l1_nor_shared_memory_is_estimated_at_the_rate_of
     assert us(8192 + 8) > 1.5 * us(8192)
 
 
+#: (rule, problem, knobs within its limit, knobs beyond it), on the H200's 132 multiprocessors.
+WORTH: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
+    # Rows are multiples of 8 B.
+    ("load_bytes", "1x65536x4100", {"load_bytes": 8}, {"load_bytes": 4}),
+    ("team", "1x65536x4096", {"split_warps": 2}, {"split_warps": 2, "lanes": 16}),
+    # Eight loads of 16 B are a line; of a row of 120 B, which has none, eight of 8 B are more than half.
+    ("lanes", "1x65536x4096", {"lanes": 8}, {"lanes": 4}),
+    ("lanes", "1x65536x60", {"lanes": 8, "load_bytes": 8}, {"lanes": 4, "load_bytes": 8}),
+    # 128 and 256 KiB; 12 and 8 KiB; 8 KiB that are all of a row, and half of it.
+    ("in_flight", "1x65536x4096", {"warps": 16, "columns": 1, "unroll": 8}, {"warps": 16, "unroll": 8}),
+    ("in_flight", "1x65536x4096", {"warps": 4, "columns": 1, "unroll": 2, "blocks_per_sm": 3},
+     {"warps": 4, "columns": 1, "unroll": 2}),
+    ("in_flight", "1x65536x512", {"warps": 4, "columns": 1, "unroll": 2}, {"warps": 4, "columns": 1, "unroll": 1}),
+    # Two tiles for each multiprocessor, and one.
+    ("in_flight", "1x4224x4096", {"unroll": 1}, {"unroll": 1, "lanes": 16}),
+    # 33 loads of a row by 32 lanes and by 128.
+    ("steps", "1x65536x264", {"unroll": 1}, {"unroll": 1, "split_warps": 4}),
+    ("threads", "1x65536x4096", {"warps": 4}, {"warps": 2}),
+    # 114 KB for each of two blocks, and of three.
+    ("resident", "1x65536x57000", {}, {"blocks_per_sm": 3}),
+    # 528 blocks of half rows for 264 at once; slices of two steps and of one; 1,056 blocks.
+    ("split_k", "1x4224x4096", {"split_k": 2}, {"split_k": 4}),
+    ("split_k", "1x64x1024", {"split_k": 2, "unroll": 1}, {"split_k": 4, "unroll": 1}),
+    ("split_k", "1x4224x4096", {"split_k": 2}, {"split_k": 2, "warps": 4}),
+    ("persistent", "1x4240x4096", {"persistent": 1}, {"persistent": 1, "blocks_per_sm": 3}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "shape", "within", "beyond"), WORTH)
+def test_worth_rules_remove_what_exceeds_their_limits(
+    rule: str, shape: str, within: dict[str, object], beyond: dict[str, object]
+) -> None:
+    columns = FAMILY.columns(Gemm.parse(shape), [FAMILY.config(knobs) for knobs in (within, beyond)], H200)
+    (worth,) = (each for each in FAMILY.rules if each.id == f"worth.{rule}")
+    assert worth.mask(columns).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("k", "kept"), [(32768, True), (32776, False), (116216, False), (116224, True)])
+def test_a_is_read_through_l1_where_it_fits_or_nothing_else_holds_it(k: int, kept: bool) -> None:
+    # 64 KiB; 227 KiB less the 16 B of a sum and a flag.
+    (worth,) = (each for each in FAMILY.rules if each.id == "worth.a_path")
+    config = FAMILY.config({"a_path": "cache"})
+    assert worth.mask(FAMILY.columns(Gemm.of(1, 65536, k), [config], H200)).tolist() == [kept]
+
+
 def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers() -> None:
     def names(shape: str, layout: str = "nt") -> list[str]:
         return [family.name for family in families_for("sm_90a", Gemm.parse(shape, "bf16", layout))]
