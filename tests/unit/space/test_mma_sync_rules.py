@@ -96,6 +96,58 @@ def test_the_rows_above_break_every_rule_but_the_one_on_gigantic_grids() -> None
     assert {rule.id for rule in FAMILY.legal} - {row[0] for row in BROKEN} == {"grid.tiles"}
 
 
+#: (rule, problem, knobs within its limit, knobs beyond it), on the A100's 108 multiprocessors.
+WORTH: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
+    ("swap_ab", "8x4096x4096", {"swap_ab": 1}, {"swap_ab": 0}),
+    ("warps", "4096x4096x4096", {"warps_n": 4}, {"warps_m": 4, "warps_n": 4}),
+    ("warps", "4096x4096x4096", {"warps_m": 1, "tile_m": 32, "tile_n": 64}, {"warps_m": 1, "tile_m": 32}),
+    # 640 rows and columns read for each k, where 512 would do, and 1,152 for 768.
+    ("warp_tile", "4096x4096x4096", {"warps_m": 4, "warps_n": 1}, {"warps_m": 1, "warps_n": 8}),
+    ("tile_k", "4096x4096x4096", {"tile_k": 128, "tile_m": 32, "tile_n": 64}, {"tile_k": 128}),
+    ("tile_k", "4096x4096x4096", {"tile_k": 128, "copies": "tma"}, {"tile_k": 128}),
+    ("padding", "100x128x4096", {}, {"tile_m": 192}),
+    # Ten stages fit.
+    ("stages", "4096x4096x4096", {"stages": 3}, {"stages": 2}),
+    ("stages", "4096x4096x4096", {"stages": 4}, {"stages": 5}),
+    ("stages", "4096x4096x4096", {"stages": 9}, {"stages": 8}),
+    ("stages", "4096x4096x4096", {"stages": 10}, {"stages": 11}),
+    ("resident", "4096x4096x4096", {"warps_m": 1, "blocks_per_sm": 4}, {"warps_m": 1, "blocks_per_sm": 3}),
+    ("resident", "4096x4096x4096", {"blocks_per_sm": 8}, {"warps_m": 4, "blocks_per_sm": 6}),
+    # 192 and 256 blocks for 108 multiprocessors; slices of four stages and of three.
+    ("split_k", "512x512x4096", {"split_k": 12}, {"split_k": 16}),
+    ("split_k", "512x512x512", {"split_k": 4}, {"split_k": 6}),
+    # 352 tiles in waves of 108 leave 19 % idle; 216 blocks at once, 7 %.
+    ("stream_k", "1408x4096x4096", {"stream_k": 1}, {"stream_k": 1, "tile_n": 64}),
+    ("raster_wave", "1152x1664x4096", {"raster": "along_n"}, {"raster": "along_n", "tile_n": 256}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "shape", "within", "beyond"), WORTH)
+def test_worth_rules_remove_what_exceeds_their_limits(
+    rule: str, shape: str, within: dict[str, object], beyond: dict[str, object]
+) -> None:
+    assert worth_trying(rule, Gemm.parse(shape), [within, beyond], A100) == [True, False]
+
+
+def test_products_are_transposed_up_to_64_rows() -> None:
+    both: list[dict[str, object]] = [{"swap_ab": 0}, {"swap_ab": 1}]
+    kept = {m: worth_trying("swap_ab", Gemm.of(m, 4096, 4096), both, A100) for m in (8, 9, 64, 65)}
+    assert kept == {8: [False, True], 9: [True, True], 64: [True, True], 65: [True, False]}
+
+
+def test_tma_copies_large_tiles_of_two_waves() -> None:
+    tma: list[dict[str, object]] = [{"copies": "tma"}, {"copies": "tma", "tile_n": 96}]
+    # 272 tiles for 132 multiprocessors, and 256.
+    assert worth_trying("copies", Gemm.of(2112, 2048, 4096), tma, H200) == [True, False]
+    assert worth_trying("copies", Gemm.of(2048, 2048, 4096), tma, H200) == [False, False]
+
+
+def worth_trying(rule: str, problem: Gemm, knobs: list[dict[str, object]], device: DeviceProfile) -> list[bool]:
+    (worth,) = (each for each in FAMILY.rules if each.id == f"worth.{rule}")
+    kept: list[bool] = worth.mask(FAMILY.columns(problem, list(map(FAMILY.config, knobs)), device)).tolist()
+    return kept
+
+
 def test_a_producer_warpgroup_gives_its_registers_to_the_warps_that_multiply() -> None:
     def of(**knobs: object) -> tuple[int, ...]:
         derived = FAMILY.derive(SQUARE, FAMILY.config({"copies": "tma"} | knobs), H200)

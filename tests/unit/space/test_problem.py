@@ -30,6 +30,9 @@ def test_flops_and_bytes_are_those_of_the_textbook() -> None:
     problem = Gemm.parse("2x3x4")
     assert problem.flops == 2 * 2 * 3 * 4
     assert problem.min_bytes == 2 * (2 * 4 + 3 * 4 + 2 * 3)
+    # beta reads C before it is written.
+    assert Gemm.parse("2x3x4", batch=5, epilogue="beta").min_bytes == 5 * 2 * (2 * 4 + 3 * 4 + 2 * 2 * 3)
+    assert Gemm.parse("2x3x4", "int8").min_bytes == 2 * 4 + 3 * 4 + 4 * 2 * 3
     assert Gemm.parse("1000x1000x1000").tflops(2.0) == pytest.approx(1000.0)
 
 
@@ -78,6 +81,19 @@ def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> No
     assert problem_from_key(problem.key) == problem
     assert (problem.dtype, problem.epilogue) == (dtype, epilogue)
     assert problem.numerics == ("promoted" if "promoted" in dtype else "fast")
+
+
+@pytest.mark.parametrize(("dtype_c", "bias"), [("f32", "f32"), ("bf16", "bf16"), ("fp16", "fp16"),
+                                               ("fp8_e4m3", "f32"), ("s32", "f32"), ("int8", "f32")])  # fmt: skip
+def test_a_bias_is_of_a_float_that_adds_well(dtype_c: str, bias: str) -> None:
+    a, acc = ("int8", "s32") if dtype_c in ("s32", "int8") else ("fp8_e4m3", "f32")
+    assert Gemm.of(16, 16, 16, f"{a},{a},{dtype_c},{acc}", epilogue="bias").operands()[-1].dtype == bias
+
+
+def test_one_cubin_serves_problems_of_the_same_alignment_and_batches_apart() -> None:
+    alike = Gemm.of(48, 1000, 4097, batch=7).class_of_alignment()
+    assert (alike.extents, alike.batch) == ((16, 8, 1), 2)
+    assert Gemm.of(32, 40, 33, batch=3).class_of_alignment() == alike != Gemm.of(32, 40, 33).class_of_alignment()
 
 
 @pytest.mark.parametrize("scales", ["scaled", "scaled_rowwise"])
