@@ -17,7 +17,7 @@ from space.devices import profile_named, reference_profile
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask
-from space.families.common import early_twin, starts_early
+from space.families.common import early_twin, plain_twin, rows_anywhere, starts_early
 from space.families.sm90_wgmma.derive import streams_large_rows
 from space.kinds.gemm import Gemm
 from space.nearest import MAX_CHANGES, Neighbourhood
@@ -123,7 +123,9 @@ def test_pruning_removes_more_and_each_worth_rule_can_be_switched_off() -> None:
     pruned = enumerate_space(FAMILY, SQUARE)
     assert 300 <= len(pruned) < _unpruned_square().count
     for rule in (rule for rule in FAMILY.rules if rule.kind == "worth" and rule.id in pruned.removed):
-        assert len(enumerate_space(FAMILY, SQUARE, without=(rule.id,))) >= len(pruned), rule.id
+        wider = enumerate_space(FAMILY, SQUARE, without=(rule.id,))
+        assert rule.id not in wider.removed
+        assert len(wider) >= len(pruned), rule.id
 
 
 @pytest.mark.parametrize(
@@ -239,13 +241,43 @@ def test_an_early_start_is_left_to_the_context(family: str) -> None:
     assert rule.mask(family_named(family).columns(Gemm.parse("1x4096x4096"), configs)).tolist() == [True, False]
 
 
-@pytest.mark.parametrize(("shape", "early"), [("16x4096x4096", True), ("8192x8192x8192", False)])
-def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, early: bool) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype", "early"),
+    [
+        ("16x4096x4096", "bf16", True),
+        ("8192x8192x8192", "bf16", False),
+        ("64x65536x1024", "bf16", False),  # 143 MB, 9 GFLOP
+        ("4096x4096x7168", "fp8_e4m3", True),
+        ("4096x4096x8192", "fp8_e4m3", False),  # 101 MB, 275 GFLOP
+    ],
+)
+def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, dtype: str, early: bool) -> None:
     config = FAMILY.config({})
-    twin = early_twin(Gemm.parse(shape), config)
+    twin = early_twin(Gemm.parse(shape, dtype), config)
     assert (twin is not None) == early
     assert twin is None or (starts_early(twin), twin.changed({"pdl": 0})) == (True, config)
     assert early_twin(Gemm.parse(shape), family_named("cublaslt").config({"rank": 0})) is None
+
+
+def test_a_plain_twin_prefetches_nothing_behind_kernels_that_allow_no_early_start() -> None:
+    early = FAMILY.config({"pdl": 1, "prefetch_stages": 4})
+    assert plain_twin(early) == FAMILY.config({"pdl": 0, "prefetch_stages": 0})
+    late = FAMILY.config({"pdl": 0, "prefetch_stages": 4})
+    assert plain_twin(late) == late
+
+
+def test_only_16_bit_rows_of_c_start_anywhere() -> None:
+    odd = {dtype_c: rows_anywhere(Gemm.of(16, 257, 16, f"fp8_e4m3,fp8_e4m3,{dtype_c},f32"))
+           for dtype_c in ("f32", "bf16", "fp16", "fp8_e4m3")}  # fmt: skip
+    assert odd == {"f32": False, "bf16": True, "fp16": True, "fp8_e4m3": False}
+    assert not rows_anywhere(Gemm.of(16, 264, 16))
+
+
+def test_worth_rules_say_nothing_about_an_illegal_config() -> None:
+    said = explain(FAMILY, SQUARE, FAMILY.config({"tile_n": 256, "stages": 16, "l2_promotion": 0}))
+    assert (said.legal, said.not_worth) == (False, ())
+    legal = explain(FAMILY, SQUARE, FAMILY.config({"l2_promotion": 0}))
+    assert "worth.l2_promotion" in [entry.rule for entry in legal.not_worth]
 
 
 @pytest.mark.parametrize(
