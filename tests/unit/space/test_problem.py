@@ -62,6 +62,13 @@ def test_a_number_without_end_is_no_key() -> None:
         problem_from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
 
 
+def test_half_as_many_rows_are_as_far_as_twice_as_many() -> None:
+    problem = Gemm.of(96, 64, 64)
+    assert problem.distance(Gemm.of(48, 64, 64)) == problem.distance(Gemm.of(192, 64, 64)) == 1
+    assert problem.distance(Gemm.of(64, 96, 64)) == pytest.approx(1.169925001)
+    assert problem.distance(problem) == 0
+
+
 @pytest.mark.parametrize("key", ["nt:064x64x64:b1", "nt:64x64x64:b01", "nt:64x64x64:b1 ", "nt:64x٦٤x64:b1"])
 def test_a_key_has_one_spelling(key: str) -> None:
     with pytest.raises(ProblemError, match="not a problem key"):

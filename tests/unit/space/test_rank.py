@@ -9,7 +9,7 @@ from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.kinds.gemm import Gemm
 from space.problem import MAX_EXTENT
-from space.rank import distinct, rank
+from space.rank import distinct, may_reach_power_limit, power_decides, rank
 from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
@@ -51,6 +51,19 @@ def test_what_no_gpu_holds_is_ranked_too(family: str, device: str) -> None:
     ranked = rank(enumerate_space(family_named(family), problem, profile), profile)
     assert len(ranked)
     assert np.isfinite(ranked.estimates_us).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "may", "decides"),
+    [
+        ("4096x4096x4096", True, True),
+        ("1024x1024x1024", True, False),  # 3 µs
+        ("16x65536x4096", False, False),  # 120 µs of memory's time
+    ],
+)
+def test_power_decides_long_products_that_arithmetic_bounds(shape: str, may: bool, decides: bool) -> None:
+    problem = Gemm.parse(shape)
+    assert (may_reach_power_limit(problem, H200), power_decides(problem, H200)) == (may, decides)
 
 
 def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:

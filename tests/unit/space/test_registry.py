@@ -9,7 +9,7 @@ import pytest
 from space.errors import FamilyError, ProblemError
 from space.families.gemv import GEMV
 from space.kinds.gemm import GEMM
-from space.registry import FAMILIES, KINDS, register, registered_modules, unregister
+from space.registry import FAMILIES, KINDS, config_named, register, registered_modules, unregister
 
 
 def test_a_family_and_a_kind_may_have_the_same_name() -> None:
@@ -26,6 +26,17 @@ def test_a_family_and_a_kind_may_have_the_same_name() -> None:
     finally:
         unregister(kind)
     assert "same" not in KINDS
+
+
+def test_a_family_that_is_gone_has_no_configs() -> None:
+    family = replace(GEMV, name="gone")
+    register(family, "elsewhere.family")
+    try:
+        assert config_named("gone:warps=4")["warps"] == 4
+    finally:
+        unregister(family)
+    with pytest.raises(FamilyError, match="family 'gone' is unknown"):
+        config_named("gone:warps=4")
 
 
 def test_a_name_belongs_to_one_family_and_to_one_kind() -> None:
