@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -85,7 +85,7 @@ def load(path: Path) -> LearnedModel:
         ModelError: the file is missing, damaged, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         facts = ModelFacts.model_validate_json(bytes(arrays[_FACTS]))
         forest = Forest(*(arrays[name] for name in _FOREST))
@@ -94,8 +94,10 @@ def load(path: Path) -> LearnedModel:
         raise ModelError(f"{path} is not there: train a model with `gemmtune model train`") from error
     except ValidationError as error:
         raise ModelError(f"{path} is of another version than {VERSION}: train it again") from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path} is not a model ({str(error).splitlines()[0]}): train it again") from error
+    except Exception as error:
+        # Which of their many errors zipfile, zlib and NumPy raise depends on the bytes that are damaged.
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise ModelError(f"{path} is not a model ({said}): train it again") from error
     if facts.version != VERSION:
         raise ModelError(f"{path} is of version {facts.version}, this gemmtune reads {VERSION}: train it again")
     return model
@@ -112,8 +114,8 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     """
     device = identity_named(device)
     refused: list[str] = []
-    for path in _files_for(device, [place for place in (folder, SHIPPED) if place]):
-        model, reason = _usable(path, modified_ns := path.stat().st_mtime_ns, device)
+    for path, modified_ns in _files_for(device, [place for place in (folder, SHIPPED) if place]):
+        model, reason = _usable(path, modified_ns, device)
         if model:
             learned = f"learned from {len(model.facts.problems)} problems measured on {model.facts.device}"
             if model.elsewhere:
@@ -125,12 +127,23 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     return Choice(None, f"{reason}: the analytic model is used")
 
 
-def _files_for(device: str, places: Sequence[Path]) -> Iterator[Path]:
-    """A device's own model files, then those of others; the latter are looked for only if they are asked for."""
+def _files_for(device: str, places: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """A device's own model files, then those of others; the latter are looked for only if they are asked for.
+
+    Each with the time of its last change. What can't be looked at, as names that are too long for a file, is no model.
+    """
     own = file_name(device)
-    yield from (path for place in places if (path := place / own).is_file())
+    yield from _with_times(place / own for place in places)
     if find_profile(device) is not None:
-        yield from (path for place in places for path in sorted(place.glob("*.npz")) if path.name != own)
+        for place in places:
+            with suppress(OSError):
+                yield from _with_times(path for path in sorted(place.glob("*.npz")) if path.name != own)
+
+
+def _with_times(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    for path in paths:
+        with suppress(OSError):
+            yield path, path.stat().st_mtime_ns
 
 
 @lru_cache(maxsize=16)

@@ -235,6 +235,24 @@ class TestAModelThatDoesNotFit:
         with pytest.raises(ModelError, match="is not there"):
             files.load(tmp_path / "none.npz")
 
+    def test_whatever_bytes_are_damaged_it_is_refused(self, model: LearnedModel, tmp_path: Path) -> None:
+        files.save(model, tmp_path / "m.npz")
+        whole = (tmp_path / "m.npz").read_bytes()
+        # In the archive's directory: the version that unpacks its first array, whether that is encrypted, and how it is
+        # compressed. Then the array itself.
+        entry = whole.index(b"PK\x01\x02")
+        places = [(entry + 6, 0xFF), (entry + 8, 0x01), (entry + 10, 0xFF), *((byte, 0xFF) for byte in range(80, 120))]
+        for place, bits in places:
+            damaged = bytearray(whole)
+            damaged[place] ^= bits
+            (tmp_path / "m.npz").write_bytes(damaged)
+            with pytest.raises(ModelError, match="train it again"):
+                files.load(tmp_path / "m.npz")
+
+    def test_a_folder_and_a_device_that_are_no_names_of_files_have_no_model(self, tmp_path: Path) -> None:
+        assert files.model_for(H200.name, tmp_path / ("x" * 300)).model is not None
+        assert "no model was trained on xxx" in files.model_for("x" * 300, tmp_path).why
+
     def test_one_of_another_device_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
         assert "not on NVIDIA H200" in self.choice(model, tmp_path, device="NVIDIA H100 PCIe").why
 
