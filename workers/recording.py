@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ from workers.measurement import (
     Policy,
     Provenance,
     Verification,
+    from_document,
     from_json,
     to_json,
 )
@@ -174,7 +176,7 @@ def read_recording(path: Path) -> Recording:
     """Reads one recording.
 
     Raises:
-        RecordingError: not Parquet, truncated, of another schema, or with an invalid row.
+        RecordingError: not Parquet, truncated, of another schema, without rows, or with an invalid one.
     """
     try:
         data = path.read_bytes()
@@ -195,11 +197,13 @@ def read_recording(path: Path) -> Recording:
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
         rows = table.rows
         measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
+        moments = TypeAdapter(tuple[datetime | None, ...]).validate_python([row.get("taken_at") for row in rows])
     except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise RecordingError(
             f"{path} holds a row that is not a measurement ({_first_line(error)}): fetch it again"
         ) from error
-    moments = tuple(row.get("taken_at") for row in rows)
+    if not rows:
+        raise RecordingError(f"{path} holds no measurement: fetch it again or record again")
     return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest(), moments)
 
 
@@ -228,15 +232,19 @@ def _fields_of(part: Verification | Clocks | None) -> dict[str, Any]:
 
 
 def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
-    check = clocks = None
-    if row["elements"] is not None:
-        check = Verification(*(row[field.name] for field in fields(Verification)))
-    if row["sm_mhz"] is not None:
-        row["throttle_reasons"] = tuple(row["throttle_reasons"] or ())
-        clocks = Clocks(*(row[field.name] for field in fields(Clocks)))
-    config = family_named(row["family"]).config(parse_knobs(row["config"]))
-    return Measurement.of_columns(problem.key, config, row, check, clocks)
+    config = family_named(row["family"]).config(parse_knobs(str(row["config"])))
+    one = from_document(Measurement, {
+        **row, "problem_key": problem.key, "config": config,
+        "verification": row if row["elements"] is not None else None,
+        "clocks": row | {"throttle_reasons": row["throttle_reasons"] or ()} if row["sm_mhz"] is not None else None,
+    })  # fmt: skip
+    if not all(0 < sample < math.inf for sample in one.samples_us):
+        raise ValueError(f"{config.key} has a sample that is no time: {one.samples_us}")
+    return one
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return (str(error) or type(error).__name__).splitlines()[0]

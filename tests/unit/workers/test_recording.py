@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from dataclasses import replace
@@ -141,12 +142,33 @@ def test_a_foreign_parquet_file_is_refused(tmp_path: Path) -> None:
         read_recording(path)
 
 
-def test_a_row_that_is_no_measurement_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("config", "tile_m=100", "tile_m"),
+        ("config", None, "None"),
+        ("stage", "warm", "stage: Input should be 'screen' or 'final'"),
+        ("detail", None, "detail: Input should be a valid string"),
+        ("sm_mhz", "fast", "clocks.sm_mhz: Input should be a valid integer"),
+        ("worst_ratio", "small", "verification.worst_ratio: Input should be a valid number"),
+        ("taken_at", "yesterday", "Input should be a valid datetime"),
+        *(("samples_us", [10.0, us], "a sample that is no time") for us in (0.0, -1.0, math.nan, math.inf)),
+    ],
+)
+def test_a_row_that_is_no_measurement_is_refused(tmp_path: Path, column: str, value: object, said: str) -> None:
     path = record_problem(tmp_path, CONFIGS)
     table = pq.read_table(path)
-    bad = table.set_column(table.column_names.index("config"), "config", [["tile_m=100"] * len(table)])
+    bad = table.set_column(table.column_names.index(column), column, [[value] * len(table)])
     pq.write_table(bad, path)
-    with pytest.raises(RecordingError, match="not a measurement"):
+    with pytest.raises(RecordingError, match="not a measurement") as refused:
+        read_recording(path)
+    assert said in str(refused.value)
+
+
+def test_a_recording_without_rows_is_refused(tmp_path: Path) -> None:
+    path = record_problem(tmp_path, CONFIGS)
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(RecordingError, match="holds no measurement"):
         read_recording(path)
 
 
