@@ -12,6 +12,9 @@ from typing import Any
 #: A longer document is treated as garbage.
 MAX_BYTES = 64 * 2**20
 
+#: Longest wait that `poll` takes, in milliseconds: 24 days. The reference of a problem too large for any GPU has more.
+_LONGEST_MS = 2**31 - 1
+
 _LENGTH = struct.Struct("<I")
 
 
@@ -91,4 +94,4 @@ def _ready(fd: int, event: int, seconds: float | None) -> bool:
     # Not `select`, which takes no descriptor from 1,024 on: a program may have as many files open.
     waiting = select.poll()
     waiting.register(fd, event)
-    return bool(waiting.poll(None if seconds is None else seconds * 1e3))
+    return bool(waiting.poll(None if seconds is None else min(seconds * 1e3, _LONGEST_MS)))

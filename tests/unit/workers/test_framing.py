@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import resource
 from collections.abc import Iterator
@@ -38,6 +39,15 @@ def test_a_program_with_many_open_files_may_have_a_worker(far: tuple[int, int]) 
     send(writes, {"do": "hello"}, 60)
     assert arrived(reads)
     assert receive(reads, 60) == {"do": "hello"}
+
+
+@pytest.mark.parametrize("seconds", [2.0**31, math.inf])
+def test_a_deadline_may_lie_years_ahead(seconds: float) -> None:
+    reads, writes = os.pipe()
+    send(writes, {"do": "prepare"}, seconds)
+    assert receive(reads, seconds) == {"do": "prepare"}
+    os.close(reads)
+    os.close(writes)
 
 
 def test_a_reader_that_is_gone_is_a_hangup() -> None:
