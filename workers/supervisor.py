@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
@@ -57,7 +57,7 @@ class Supervisor:
         self._command, self._called = list(command), called
         self._process: subprocess.Popen[bytes] | None = None
         self._to_child = self._from_child = -1
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
+        self._stderr: IO[bytes] | None = None
 
     @property
     def alive(self) -> bool:
@@ -150,14 +150,18 @@ class Supervisor:
         try:
             self.kill()
         finally:
-            self._stderr.close()
+            if self._stderr is not None:
+                self._stderr.close()
 
     def _spawn(self) -> None:
-        child_reads, self._to_child = os.pipe()
-        self._from_child, child_writes = os.pipe()
-        self._stderr.seek(0)
-        self._stderr.truncate()
+        ends: list[int] = []
         try:
+            ends += os.pipe()
+            ends += os.pipe()
+            child_reads, self._to_child, self._from_child, child_writes = ends
+            self._stderr = self._stderr or tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
+            self._stderr.seek(0)
+            self._stderr.truncate()
             # Spawned, never forked: no state of this process reaches the one that owns the context.
             self._process = subprocess.Popen(
                 [sys.executable, *self._command, str(child_reads), str(child_writes)],
@@ -168,16 +172,17 @@ class Supervisor:
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(self._to_child)
-            os.close(self._from_child)
+            for end in ends:
+                os.close(end)
             raise ProcessError(
-                f"the {self._called} can't be started ({error.strerror}): free memory or processes"
+                f"the {self._called} can't be started ({error.strerror}): free memory, disk space, files or processes"
             ) from error
-        finally:
-            os.close(child_reads)
-            os.close(child_writes)
+        os.close(child_reads)
+        os.close(child_writes)
 
     def _last_words(self) -> str:
+        if self._stderr is None:
+            return ""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(size - _STDERR_TAIL_BYTES, 0))
         words = self._stderr.read().decode(errors="replace").strip()

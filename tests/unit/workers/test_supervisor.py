@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +107,40 @@ def test_a_process_that_no_signal_ends_is_an_error_and_no_hang(
     held.kill()
     held.wait()
     assert supervisor.ask({"do": "echo", "what": 4}, 60)["said"] == 4
+
+
+@contextlib.contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process may open this many more files."""
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(count):
+            os.close(held.pop())
+        yield
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_process_that_lacks_files_is_an_error_and_starts_once_there_are_some(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.TemporaryFile", full)
+        with pytest.raises(ProcessError, match=r"can't be started \(No usable temporary directory found\)"):
+            supervisor.ask({"do": "echo", "what": 0}, 60)
+    before = len(os.listdir("/proc/self/fd"))
+    # Neither pipe, one, both of them.
+    for count in (0, 2, 3, 4):
+        with files_left(count), pytest.raises(ProcessError, match=r"can't be started \(Too many open files\)"):
+            supervisor.ask({"do": "echo", "what": 0}, 60)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert supervisor.ask({"do": "echo", "what": 5}, 60)["said"] == 5
