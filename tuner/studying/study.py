@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from space.config import Config
 from space.problem import Problem
 from space.registry import families_for
-from tuner.errors import NothingCorrect
+from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.stats import chance_within
@@ -144,7 +145,9 @@ class _Run:
         """Proposes and measures until the budget is spent; returns why it stopped."""
         self._tell_watch("screen", None)
         for measurement in screen(self._round, self._search, self._reopen, lambda: not self._out_of_time()):
-            self._store.record(self._record.id, measurement, self._round.provenance)
+            # What another run of this study has measured meanwhile counts as well as ours.
+            with suppress(AlreadyMeasured):
+                self._store.record(self._record.id, measurement, self._round.provenance)
             self._tell_watch("screen", measurement)
         return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
 

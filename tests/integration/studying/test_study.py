@@ -15,11 +15,12 @@ import pytest
 
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
+from tests.fleet import FakeDevice
 from tests.support import DEVICE, FAMILY, PROBLEM, record_problem, stored_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
 from tuner.evidence.store import Store
-from tuner.studying.study import Budget, Progress, tune
+from tuner.studying.study import Budget, Progress, Report, tune
 from workers.errors import RecordingError
 from workers.measurement import Outcome
 from workers.recorded import RecordedWorker
@@ -75,6 +76,20 @@ def test_a_second_run_measures_nothing_twice_and_a_larger_budget_goes_on(
         for study in (1, 2):
             kept = store.measurements_of(study, "screen")
             assert max(Counter(map(stored_key, kept)).values()) == 1
+
+
+def test_runs_of_one_study_at_the_same_time_end_with_the_same_best(tmp_path: Path) -> None:
+    budget, beside = Budget(candidates=12, turns=5), list[Report]()
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+
+        def watch(progress: Progress) -> None:
+            if progress.tried == 3 and not beside:
+                beside.append(tune(store, FakeDevice(), PROBLEM, budget))
+
+        report = tune(store, FakeDevice(), PROBLEM, budget, watch=watch)
+        assert report.best.config == beside[0].best.config
+        kept = Counter(map(stored_key, store.measurements_of(1, "screen")))
+        assert (max(kept.values()), store.counts()["study"]) == (1, 1)
 
 
 def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Path, tmp_path: Path) -> None:
