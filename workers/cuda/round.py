@@ -283,11 +283,14 @@ class CudaRound:
             self.prepare()
 
     def _recover(self) -> None:
-        """Prepares a fresh process, or drops the rivals of one that is still alive."""
+        """Drops the rivals of a process that is still alive, or prepares a fresh one."""
         if self._gpu.supervisor.alive:
-            self._gpu.ask({"do": "drop"}, self._patience_seconds)
-        else:
-            self.prepare()
+            try:
+                self._gpu.ask({"do": "drop"}, self._patience_seconds)
+                return
+            except (Died, LostContext):
+                self._gpu.supervisor.kill()
+        self.prepare()
 
     def _digest_of(self, config: Config) -> str | BuildFailure:
         if not family_named(config.family).own:

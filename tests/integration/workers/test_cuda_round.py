@@ -40,7 +40,7 @@ def measured(question):
     return json.loads(to_json(made))
 def note(line):
     with open(log, "a") as out: print(line, file=out)
-prepared, armed = False, []
+prepared, armed, sick = False, [], ""
 if os.path.exists(log + ".gone"):
     receive(read_fd)
     send(write_fd, dict(error="cuda:0 is not here: this machine has 0 GPU", kind="DriverError"))
@@ -66,6 +66,11 @@ while True:
                     send(write_fd, dict(error="cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", kind="CudaError",
                                         name="CUDA_ERROR_ILLEGAL_ADDRESS", lost=True))
                     os._exit(1)
+                case "136" | "144":
+                    send(write_fd, dict(error="cuLaunchKernel: CUDA_ERROR_INVALID_VALUE", kind="CudaError",
+                                        name="CUDA_ERROR_INVALID_VALUE", lost=False))
+                    sick = knobs["tile_n"]
+                    continue
                 case "32":
                     open(log + ".gone", "w").close()
                     os._exit(1)
@@ -77,6 +82,10 @@ while True:
                 armed.append(knobs.get("tile_n"))
                 send(write_fd, dict(reason=""))
             else: send(write_fd, measured(question))
+        case "drop" if sick == "136": os._exit(1)
+        case "drop" if sick == "144":
+            send(write_fd, dict(error="cuMemFree: CUDA_ERROR_UNKNOWN", kind="CudaError", name="CUDA_ERROR_UNKNOWN",
+                                lost=False))
         case "drop" | "baselines": send(write_fd, dict())
         case "finals":
             note("finals")
@@ -121,6 +130,15 @@ def test_a_bad_candidate_costs_itself_alone(worker: CudaWorker, log: Path, bad: 
     # The same operands before and after the loss of the process.
     assert len(set(prepared)) == 1
     assert (len(prepared) > 1) == (outcome is not Outcome.COMPILE)
+
+
+@pytest.mark.parametrize("bad", [136, 144])
+def test_a_process_that_cannot_drop_what_it_holds_is_replaced(worker: CudaWorker, log: Path, bad: int) -> None:
+    got = outcomes(worker, [config(n) for n in [*GOOD[:4], bad, *GOOD[4:]]])
+    assert got == {bad: Outcome.LAUNCH} | dict.fromkeys(GOOD, Outcome.CORRECT)
+    assert sum(line.startswith("prepare") for line in log.read_text().splitlines()) == 2
+    (failed,) = worker.begin(PROBLEM).finals([config(64), config(bad)], 5)
+    assert (failed.config, failed.outcome) == (config(bad), Outcome.LAUNCH)
 
 
 def test_all_kinds_of_bad_candidates_in_one_screening(worker: CudaWorker) -> None:
