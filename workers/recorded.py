@@ -266,5 +266,16 @@ class RecordedWorker:
 
     def _recording(self, path: Path) -> Recording:
         if path not in self._open:
-            self._open[path] = read_recording(path)
+            found = read_recording(path)
+            device = next(iter(self._open.values()), found).facts.name
+            if found.facts.name != device:
+                raise RecordingError(
+                    f"{path} was taken on {found.facts.name}, {self._files[0].name} beside it on {device}: "
+                    f"give each device a folder"
+                )
+            if path.name != file_name(found.problem):
+                raise RecordingError(
+                    f"{path} is a recording of {found.problem.title}: name it {file_name(found.problem)}"
+                )
+            self._open[path] = found
         return self._open[path]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build
+from workers.errors import RecordingError
 from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Stage
 from workers.recorded import USUAL_SECONDS, RecordedWorker, seconds_taken
 from workers.recording import file_name, read_recording, write_recording
@@ -135,3 +138,17 @@ def test_a_replay_with_the_same_kernel_says_so(folder: Path, monkeypatch: pytest
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
         assert all(one.note.endswith(", the same as here") for one in worker.begin(PROBLEM).screen(CONFIGS))
+
+
+def test_what_another_device_or_another_problem_took_is_no_recording_of_this_one(tmp_path: Path) -> None:
+    other, renamed = Gemm.parse("512x256x256"), Gemm.parse("768x256x256")
+    rows = [(measured(FAMILY.config({})), PROVENANCE)]
+    write_recording(tmp_path / file_name(PROBLEM), PROBLEM, FACTS, rows)
+    write_recording(tmp_path / file_name(other), other, replace(FACTS, name="NVIDIA H100 80GB HBM3"), rows)
+    write_recording(tmp_path / file_name(renamed), PROBLEM, FACTS, rows)
+    with RecordedWorker(tmp_path, None) as worker:
+        assert worker.begin(PROBLEM).provenance == PROVENANCE
+        with pytest.raises(RecordingError, match=r"was taken on NVIDIA H100 80GB HBM3.* give each device a folder"):
+            worker.begin(other)
+        with pytest.raises(RecordingError, match="is a recording of bf16 nt 256x256x256: name it"):
+            worker.measurable(renamed)
