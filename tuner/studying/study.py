@@ -156,7 +156,9 @@ class _Run:
         finalists = self._search.finalists()
         if not finalists:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
-            raise NothingCorrect(f"no candidate of {problem.shape} is correct ({kinds}): nothing can be served")
+            raise NothingCorrect(
+                f"no candidate of {problem.shape} is correct ({kinds}), and {because}: nothing can be served"
+            )
         finals = self._finals(finalists)
         bests = bests_of(problem, finals, len(self._search.tried), self._search.failed)
         best = bests[0]

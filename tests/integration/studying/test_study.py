@@ -103,6 +103,13 @@ def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Pa
         assert store.counts()["study"] == 0
 
 
+def test_a_budget_that_ends_before_the_first_candidate_is_named(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with pytest.raises(NothingCorrect, match=r"\(none tried\), and the time budget of 1e-09 s is spent: nothing"):
+            tune(store, FakeDevice(), PROBLEM, Budget(seconds=1e-9))
+        assert tune(store, FakeDevice(), PROBLEM, Budget(candidates=1)).best.tried == 1
+
+
 def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp_path: Path) -> None:
     record_problem(tmp_path / "bad", [CONFIGS[0]] * 0 + CONFIGS[:7], finals=0)
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(tmp_path / "bad", cache) as worker:
