@@ -37,6 +37,8 @@ FINALS_SECONDS: Final = 120.0
 #: Attempts at the finals before giving up on the device: two of all, then one of the faster half and one of its half.
 FINAL_TRIES: Final = 4
 
+_CHECK: Final = "check the GPU with nvidia-smi; all measurements are kept, and the same command resumes"
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -88,7 +90,7 @@ class CudaRound:
         try:
             self._baselines = tuple(config_named(key) for key in self._asked_twice(question)["baselines"])
         except Died as error:
-            raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
+            raise ProcessError(f"{self._problem.shape} can't be prepared ({error}): {_CHECK}") from error
         except LostContext as error:
             # Some operands may have been allocated: the next problem starts with a fresh process.
             self._gpu.supervisor.kill()
@@ -97,10 +99,7 @@ class CudaRound:
                     f"{self._problem.shape} needs more memory than {self._gpu.facts.name} has free: "
                     f"tune a smaller problem, or free the GPU"
                 ) from error
-            raise ProcessError(
-                f"{self._problem.shape} can't be prepared ({error}): check the GPU with nvidia-smi; all measurements "
-                f"are kept, and the same command resumes"
-            ) from error
+            raise ProcessError(f"{self._problem.shape} can't be prepared ({error}): {_CHECK}") from error
         self._gpu.prepared = self
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
@@ -135,11 +134,11 @@ class CudaRound:
                 them ended it: the slower ones are left out, unreported.
 
         Raises:
-            ProcessError: the GPU process died again and again.
+            ProcessError: they failed again and again.
         """
         self._take_over()
         left, failed = list(finalists), list[Measurement]()
-        tries = 0
+        tries, reason = 0, ""
         while tries < FINAL_TRIES:
             together = False
             try:
@@ -150,12 +149,13 @@ class CudaRound:
                 # Each finalist can fail once without using up an attempt of the others.
                 failed.append(bad)
                 left = [config for config in left if config != bad.config]
-            except (Died, LostContext):
-                tries += 1
+            except (Died, LostContext) as error:
+                tries, reason = tries + 1, str(error)
                 if together and tries > 1:
                     left = left[: -(-len(left) // 2)]
             self._recover()
-        raise ProcessError(f"the GPU process died in {FINAL_TRIES} tries of the finals of {self._problem.shape}")
+        shape = self._problem.shape
+        raise ProcessError(f"the finals of {shape} failed {FINAL_TRIES} times, at last: {reason}; {_CHECK}")
 
     def _measure(self, builds: Builds, library: list[Config], more: More) -> Iterator[Measurement]:
         """Keeps a few questions ahead of the GPU process, and yields measurements as they are answered.

@@ -153,7 +153,7 @@ def test_what_ends_the_process_among_others_is_left_out_by_halves(
 ) -> None:
     round_ = worker.begin(PROBLEM)
     if attempts is None:
-        with pytest.raises(ProcessError, match="died in 4 tries of the finals"):
+        with pytest.raises(ProcessError, match="failed 4 times, at last: the GPU process ended"):
             round_.finals([config(n) for n in finalists], 5)
     else:
         assert round_.finals([config(n) for n in finalists], 5) == ()
