@@ -84,6 +84,18 @@ def test_results_find_a_hidden_optimum_that_the_expectation_ranks_far_behind() -
     assert min(map(cost, taken)) <= goal
 
 
+def test_of_candidates_that_look_alike_the_less_known_one_is_first() -> None:
+    configs = candidates(22)
+    # Twenty were measured at both ends of a feature that decides nothing; one of the others lies between them.
+    features = np.array([[-1.0], [1.0]] * 10 + [[0.0], [4.0]])
+    for known, other in ((20, 21), (21, 20)):
+        places = [*range(20), known, other]
+        order = Order([configs[place] for place in places], Expectation(features[places], np.zeros(22), 0.1))
+        for config in configs[:20]:
+            order.tell(config, 10.0 + (config in configs[:2]))
+        assert order.take(1) == [configs[21]]
+
+
 def test_failures_are_kept_away_from() -> None:
     configs = [FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8)
                for raster in ("along_m", "along_n")]  # fmt: skip

@@ -7,7 +7,9 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.errors import ProblemError
+from space.kinds.gemm import Gemm
 from space.rank import roofline_us
+from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
 from tuner.studying.records import JUDGED_AFTER, Budget, Trial
 from tuner.studying.screening import TWINS, Search, contenders, screen
@@ -57,6 +59,13 @@ def test_what_rules_forbid_by_now_is_no_finalist() -> None:
     legal, illegal = ({"tile_n": 256, "stages": stages} for stages in (3, 12))
     tried = [Trial.of(measured(FAMILY.config(knobs), time)) for knobs, time in ((legal, 101.0), (illegal, 100.0))]
     assert {config.number("stages") for config in search(Budget(), tried).finalists()} == {3}
+
+
+@pytest.mark.parametrize(("device", "launches"), [("NVIDIA L40S", [0]), (DEVICE, [0, 1])])
+def test_the_fastest_start_early_only_on_cards_that_can(device: str, launches: list[int]) -> None:
+    problem, plain = Gemm.parse("1x4096x4096"), family_named("gemv").config({})
+    found = Search(problem, device, [plain], Budget(), [Trial.of(measured(plain, 10.0, problem))])
+    assert [config["pdl"] for config in found.finalists()] == launches
 
 
 def test_every_candidate_is_tried_before_that_is_said() -> None:
