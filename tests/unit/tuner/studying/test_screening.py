@@ -139,6 +139,12 @@ def test_a_search_goes_on_where_another_one_stopped() -> None:
     assert second.ended == "the budget of 40 candidates is spent"
 
 
+def test_a_search_that_has_tried_everything_says_so_when_it_goes_on() -> None:
+    whole = search(Budget(candidates=1_000), [Trial.of(measured(config, 100.0)) for config in CONFIGS])
+    assert (whole.total, whole.propose()) == (len(CONFIGS), [])
+    assert whole.ended == "every candidate was tried"
+
+
 def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
     share = roofline_us(PROBLEM, H200) / 110.0
     found = search(Budget(candidates=1_000, target=share))
