@@ -117,6 +117,11 @@ def _recorded_candidates(
         found += [(float(estimates[row]), own[row]) for row in order if legal[row]]
         recorded += len(own)
         broken.append(_broken_by(family, columns))
+    if not recorded and any(not starts_early(config_named(key)) for key in keys):
+        raise NothingCorrect(
+            f"the recording of {problem.title} holds {len(keys)} candidates, none of a family that competes for "
+            f"it by now ({', '.join(family.name for family in families)}): record the problem again"
+        )
     if not recorded and keys:
         raise NothingCorrect(
             f"the recording of {problem.title} holds {len(keys)} candidates, all of them with an early launch (pdl=1), "
