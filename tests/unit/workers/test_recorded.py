@@ -64,6 +64,8 @@ def test_a_recording_of_finals_alone_is_opened(tmp_path: Path) -> None:
     write_recording(tmp_path / file_name(PROBLEM), PROBLEM, FACTS, finals)
     worker = RecordedWorker(tmp_path, None, False)
     assert worker.facts.screening is RECORDED_SCREENING
+    # A final alone can't be replayed as a candidate.
+    assert worker.measurable(PROBLEM) == frozenset()
 
 
 def test_an_old_recording_takes_what_is_usual(tmp_path: Path) -> None:
