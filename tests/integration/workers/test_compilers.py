@@ -9,6 +9,7 @@ import pytest
 
 from space.config import Config
 from tests.support import FAMILY, PROBLEM
+from workers import compilers as module
 from workers.build import Build, BuildFailure, compile_source
 from workers.builder import FEW, MAX_THREADS, Builder, source_of
 from workers.compilers import TRIES, Compilers
@@ -17,7 +18,7 @@ from workers.errors import CacheError
 ARCH = FAMILY.reference.arch.name
 #: Answers as a compiler does, and says in the log that it was started; the source says how it behaves.
 PROCESS = """
-import os, sys
+import os, sys, time
 sys.path.insert(0, {root!r})
 from workers.framing import receive, send
 log, read_fd, write_fd = {log!r}, int(sys.argv[1]), int(sys.argv[2])
@@ -28,6 +29,7 @@ while True:
         case "die once" if not os.path.exists(log + ".once"):
             open(log + ".once", "w").close()
             os.abort()
+        case "hang": time.sleep(60)
         case "no NVRTC": send(write_fd, dict(error="NVRTC does not answer"))
         case "wrong": send(write_fd, dict(reason="expected a semicolon", log="line 1"))
         case _: send(write_fd, dict(cubin="AAEC", registers=9, warnings=["w"], nvrtc="13.5", seconds=0.25))
@@ -62,6 +64,19 @@ def test_a_source_at_which_compilers_die_fails_alone(compilers: Compilers, log: 
     assert (failed.digest, started(log)) == ("bad", TRIES)
     assert "the compiler ended (signal SIGABRT" in failed.reason
     assert compilers.compile("one", "sm_90a", "digest") == BUILD
+
+
+def test_a_source_at_which_a_compiler_hangs_is_waited_for_once(
+    compilers: Compilers, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compilers.compile("one", "sm_90a", "digest") == BUILD
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "DEADLINE_SECONDS", 0.2)
+        failed = compilers.compile("hang", "sm_90a", "bad")
+    assert isinstance(failed, BuildFailure)
+    assert "no answer within 0.2 s" in failed.reason
+    assert compilers.compile("one", "sm_90a", "digest") == BUILD
+    assert started(log) == 2
 
 
 def test_a_compiler_that_was_ended_once_is_blamed_on_no_source(compilers: Compilers, log: Path) -> None:
