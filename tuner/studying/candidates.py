@@ -9,8 +9,8 @@ from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_all
-from space.explain import legal_mask
-from space.families.common import starts_early
+from space.explain import legal_among, legal_mask
+from space.families.common import plain_twin, starts_early
 from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
@@ -29,14 +29,16 @@ WITHIN_ESTIMATE: Final = 2.0
 
 
 def candidates_for(
-    problem: Problem, worker: Worker, without: Collection[str] = (), model: LearnedModel | None = None
-) -> list[Config]:
+    problem: Problem, worker: Worker, without: Collection[str] = (), model: LearnedModel | None = None,
+    also: Sequence[Config] = (),
+) -> list[Config]:  # fmt: skip
     """Legal candidates of all competing families that the worker can measure, best estimate first.
 
     Args:
         without: ids of worth rules to switch off; recorded candidates are exempt from worth rules.
         model: its first choice is always a candidate, even against worth rules: it is the answer before anything is
             measured.
+        also: candidates where they are legal, even against worth rules and far from the best estimate.
 
     Raises:
         FamilyError: `without` names no worth rule.
@@ -54,9 +56,14 @@ def candidates_for(
         found = ranked(spaces, limits)
     # A stable sort keeps each family's own order.
     listed = [config for _, config in sorted(found, key=lambda each: each[0])]
-    if model is None or measurable is not None or not (predicted := first_choice(model, problem, limits)):
+    if measurable is not None:
         return listed
-    return listed if predicted[0] in listed else [*listed, predicted[0]]
+    predicted = first_choice(model, problem, limits) if model else None
+    further = [predicted[0]] if predicted else []
+    competing = {family.name for family in families}
+    further += [plain_twin(config) for config in also if config.family in competing]
+    legal = legal_among(problem, further, limits)
+    return list(dict.fromkeys([*listed, *(config for config in further if config in legal)]))
 
 
 def ranked(spaces: Sequence[Space], limits: DeviceProfile) -> list[tuple[float, Config]]:

@@ -139,8 +139,8 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
     try:
         # A study of the same program would be resumed, and would have nothing left to measure.
         same = not _changes(old, worker.program(old.problem))
-        winners = (*before, *near)
-        report = tune(store, worker, old.problem, budget, fresh=same, guidance=replace(guidance, winners=winners))
+        guided = replace(guidance, winners=(*before, *near))
+        report = tune(store, worker, old.problem, budget, fresh=same, guidance=guided, also=before)
     except (NothingCorrect, WorkerError) as error:
         return Retuned(stale, None, None, stands=False, why=str(error))
     finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is report.best.policy)

@@ -101,6 +101,7 @@ def tune(
     fresh: bool = False,
     guidance: Guidance = _ALONE,
     without: Collection[str] = (),
+    also: Sequence[Config] = (),
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
 
@@ -109,6 +110,7 @@ def tune(
         fresh: start over instead of resuming; earlier measurements stay in the store.
         guidance: learned model and winners; if it has no winners, the store provides those of similar problems.
         without: ids of worth rules whose configs are candidates too.
+        also: configs that are candidates where they are legal, whatever is worth trying.
 
     Raises:
         NothingCorrect: no candidate is legal, or no tried candidate is correct.
@@ -117,7 +119,7 @@ def tune(
         StoreError: the store can't be written.
     """
     model = guidance.model_of(worker.facts.name)
-    candidates = candidates_for(problem, worker, without, model)
+    candidates = candidates_for(problem, worker, without, model, also)
     round_ = worker.begin(problem)
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))

@@ -10,6 +10,7 @@ import pytest
 
 from space.config import Config
 from space.devices import profile_named
+from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.registry import families_for
@@ -19,6 +20,7 @@ from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.prediction.portfolio import first_choice
+from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.retune import Retuned, compare, retune
 from tuner.studying.study import Budget, tune
@@ -99,6 +101,17 @@ def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(s
     assert served.config == moved.best.config != old.config
     if moved.old_now_us is not None:
         assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
+
+
+def test_an_old_winner_that_is_not_worth_trying_by_now_is_measured_all_the_same(store: Store) -> None:
+    worth, space = set(candidates_for(PROBLEM, Device(TODAY))), enumerate_space(FAMILY, PROBLEM, pruned=False)
+    old = next(config for row in range(len(space)) if (config := FAMILY.config_at(space.columns, row)) not in worth)
+    study = store.begin_study(study_key(), fresh=True)
+    kept = store.record(study.id, measured(old, 1.0, stage="final"), TODAY)
+    store.set_bests([Best(PROBLEM, DEVICE, "cuda", kept, None, None, None, 1, {})])
+    again(store, Device(NEWER))
+    taken = store.every(DEVICE, PROBLEM)
+    assert {one.measurement.config for one in taken if one.provenance == NEWER} > {old}
 
 
 def test_what_no_program_changed_is_measured_again_all_the_same(store: Store) -> None:
