@@ -28,8 +28,9 @@ _CACHE_SCHEMA: Final = 1
 #: wrong: where ptxas injects waits for wgmma (C7517, a mere "info"), it moves accumulators that are being written.
 _FATAL: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
-_IMPORTING: Final = threading.Lock()
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+#: `cuda.core` replaces modules during its import: two threads must not import it at once.
+_IMPORTING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,6 @@ def nvrtc_version() -> str:
 
 def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
     started = time.perf_counter()
-    # The package replaces modules during its import: two threads must not import it at once.
     with _IMPORTING:
         from cuda.core import Program, ProgramOptions
 
@@ -186,8 +186,8 @@ def _write(cache_dir: Path, build: Build) -> None:
 
 @cache
 def _store(cache_dir: Path) -> FileStreamProgramCache:
-    from cuda.core.utils import FileStreamProgramCache
-
+    with _IMPORTING:
+        from cuda.core.utils import FileStreamProgramCache
     return FileStreamProgramCache(cache_dir / "builds")
 
 

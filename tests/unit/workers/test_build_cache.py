@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -34,3 +36,18 @@ def test_a_damaged_build_is_none_and_is_made_again(tmp_path: Path, damaged: str)
     assert isinstance(again, Build)
     assert again.seconds > 0
     assert kept_cubin(tmp_path, first.digest) == b"cubin"
+
+
+def test_the_first_of_several_threads_imports_the_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = list[bool]()
+
+    class Imported(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            alone.append(build._IMPORTING.locked())
+            return Path
+
+    monkeypatch.setitem(sys.modules, "cuda.core.utils", Imported("cuda.core.utils"))
+    build._store.__wrapped__(tmp_path.parent)
+    assert alone == [True]
