@@ -13,7 +13,7 @@ from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from space.registry import families_for
+from space.registry import families_for, family_named
 from tests.fleet import FakeDevice, FakeRound, time_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.evidence.records import Best, Policy, Provenance
@@ -101,6 +101,31 @@ def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(s
     assert served.config == moved.best.config != old.config
     if moved.old_now_us is not None:
         assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
+
+
+def test_a_best_that_a_newer_rule_forbids_is_stale_and_measured_again(store: Store) -> None:
+    illegal = FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})
+    study = store.begin_study(study_key(), fresh=True)
+    kept = store.record(study.id, measured(illegal, 1.0, stage="final"), TODAY)
+    best = Best(PROBLEM, DEVICE, "cuda", kept, None, None, None, 1, {})
+    (stale,) = compare(store, Device(TODAY), [best], None)
+    (change,) = stale.changes
+    assert change.startswith("its config breaks registers.held")
+    before = store.counts()["measurement"]
+    (done,) = retune(store, Device(TODAY), [stale], BUDGET, Guidance())
+    assert done.best is not None
+    assert done.best.config != illegal
+    assert store.counts()["measurement"] > before
+
+
+@pytest.mark.parametrize(("config", "changes"), [
+    (FAMILY.config({}), ("NVRTC 12.9 is now 13.5",)), (family_named("cublaslt").config({}), ()),
+])  # fmt: skip
+def test_another_compiler_changes_our_kernels_alone(store: Store, config: Config, changes: tuple[str, ...]) -> None:
+    study = store.begin_study(study_key(), fresh=True)
+    kept = store.record(study.id, measured(config, 1.0, stage="final"), replace(TODAY, nvrtc="12.9"))
+    best = Best(PROBLEM, DEVICE, "cuda", kept, None, None, None, 1, {})
+    assert [each.changes for each in compare(store, Device(TODAY), [best], None)] == [changes]
 
 
 def test_an_old_winner_that_is_not_worth_trying_by_now_is_measured_all_the_same(store: Store) -> None:
