@@ -51,6 +51,7 @@ while True:
         case "prepare":
             note(f"prepare {{question['problem']}} {{question['seed']}}")
             prepared = True
+            if question["problem"].find(":9x9x8:") > 0: time.sleep(60)
             if question["problem"].find(":7x7x8:") > 0:
                 send(write_fd, dict(error="cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", kind="CudaError",
                                     name="CUDA_ERROR_OUT_OF_MEMORY", lost=False))
@@ -282,6 +283,16 @@ def test_a_problem_that_does_not_fit_is_one_sentence_and_the_next_one_works(work
     with pytest.raises(DriverError, match="needs more memory than NVIDIA H200 has free"):
         worker.begin(Gemm.parse("7x7x8"))
     assert outcomes(worker, [config(64)]) == {64: Outcome.CORRECT}
+
+
+def test_a_problem_at_which_the_process_hangs_is_waited_for_once(
+    worker: CudaWorker, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.cuda.round.PREPARE_SECONDS", 0.5)
+    with pytest.raises(ProcessError, match=r"9x9x8 can't be prepared \(no answer within .*; all measurements are kept"):
+        worker.begin(Gemm.parse("9x9x8"))
+    assert log.read_text().count("prepare") == 1
+    assert not worker.supervisor.alive
 
 
 def test_library_candidates_are_measured_like_ours(worker: CudaWorker) -> None:
