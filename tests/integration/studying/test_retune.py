@@ -103,6 +103,19 @@ def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(s
         assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
 
 
+def test_another_library_makes_bests_stale_and_a_problem_that_the_device_does_not_know_is_left_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(device: Device, problem: Problem) -> Program:
+        if problem == OTHER:
+            raise ProcessError("unknown here")
+        return replace(TODAY, cublaslt="").program
+
+    monkeypatch.setattr(Device, "program", program)
+    (stale,) = compare(store, Device(TODAY), store.bests(DEVICE), None)
+    assert (stale.best.problem, stale.changes) == (PROBLEM, ("cuBLASLt 130100 is now missing",))
+
+
 def test_a_best_that_a_newer_rule_forbids_is_stale_and_measured_again(store: Store) -> None:
     illegal = FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})
     study = store.begin_study(study_key(), fresh=True)
