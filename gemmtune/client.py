@@ -86,10 +86,11 @@ class Client(Managing):
         url: URL of the service, as in `http://127.0.0.1:8643`.
         token: made by `gemmtune token create`; None if the service requires none.
         seconds: timeout of a request.
+        insecure: send the token over plain HTTP beyond this machine, as inside a private network.
         transport: replaces the network in tests.
 
     Raises:
-        GemmtuneError: the URL is malformed.
+        GemmtuneError: the URL is malformed, or would expose the token to the network.
     """
 
     def __init__(
@@ -98,10 +99,11 @@ class Client(Managing):
         *,
         token: str | None = None,
         seconds: float = 10.0,
+        insecure: bool = False,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._service = ServiceClient(
-            url, token, seconds=seconds, insecure=True, transport=transport, error_of=GemmtuneError
+            url, token, seconds=seconds, insecure=insecure, transport=transport, error_of=GemmtuneError
         )
 
     def best(

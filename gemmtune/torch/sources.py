@@ -118,6 +118,7 @@ class _Configuration:
     named: str | Path | None = None
     trusted: Sequence[str] = TRUSTED
     token: str | None = None
+    insecure: bool = False
     verify: str = VERIFY[0]
     neighbours: str = NEIGHBOURS[0]
     opened: Source | None = None
@@ -129,7 +130,7 @@ CHOSEN: Final = _Configuration()
 
 def configure(
     source: str | Path | Source | None = None, *, trusted: Sequence[str] = TRUSTED, token: str | None = None,
-    verify: str = VERIFY[0], neighbours: str = NEIGHBOURS[0],
+    insecure: bool = False, verify: str = VERIFY[0], neighbours: str = NEIGHBOURS[0],
 ) -> None:  # fmt: skip
     """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
@@ -140,6 +141,7 @@ def configure(
         trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and
             `predicted`.
         token: the service's token.
+        insecure: send the token over plain HTTP beyond this machine, as inside a private network.
         verify: when to verify a config that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.
         neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
@@ -152,7 +154,8 @@ def configure(
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     CHOSEN.named = source if isinstance(source, str | Path) else None
     CHOSEN.opened = None if isinstance(source, str | Path | None) else source
-    CHOSEN.trusted, CHOSEN.token, CHOSEN.verify, CHOSEN.neighbours = tuple(trusted), token, verify, neighbours
+    CHOSEN.trusted, CHOSEN.token, CHOSEN.insecure = tuple(trusted), token, insecure
+    CHOSEN.verify, CHOSEN.neighbours = verify, neighbours
     # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
     CHOSEN.generation += 1
 
@@ -164,14 +167,14 @@ def chosen() -> Source:
         TunerError: it can't be opened.
     """
     if CHOSEN.opened is None:
-        CHOSEN.opened = _open(CHOSEN.named, CHOSEN.trusted, CHOSEN.token, CHOSEN.neighbours)
+        CHOSEN.opened = _open(CHOSEN)
     return CHOSEN.opened
 
 
-def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, neighbours: str) -> Source:
-    text = str(named or "")
+def _open(asked: _Configuration) -> Source:
+    text, trusted, neighbours = str(asked.named or ""), asked.trusted, asked.neighbours
     if text.startswith(("http://", "https://")):
-        return Service(Client(text, token=token), trusted, neighbours)
+        return Service(Client(text, token=asked.token, insecure=asked.insecure), trusted, neighbours)
     if text and is_folder(Path(text)):
         return exact(Path(text))
     if text.endswith(".json"):

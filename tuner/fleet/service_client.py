@@ -83,7 +83,8 @@ class ServiceClient:
         if token and parsed.scheme == "http" and not insecure and parsed.host not in ("127.0.0.1", "localhost", "::1"):
             raise error_of(
                 0, "insecure-url",
-                f"{url} would send the token in the clear: use https, or --insecure inside a private network",
+                f"{url} would send the token in the clear: use https, or --insecure (in Python insecure=True) inside a "
+                f"private network",
             )  # fmt: skip
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport)

@@ -362,6 +362,14 @@ def test_a_client_with_a_token_is_let_in(store: Store) -> None:
         assert refusal.value.status == 401
 
 
+def test_a_client_sends_no_token_in_the_clear() -> None:
+    with pytest.raises(GemmtuneError, match=r"would send the token in the clear.* insecure=True"):
+        Client("http://tune.example:8643", token="gt_secret")
+    for url, options in (("https://tune.example", {}), ("http://tune.example", {"insecure": True})):
+        Client(url, token="gt_secret", **options).close()
+    Client("http://tune.example").close()
+
+
 def test_a_service_that_is_not_there_is_one_sentence() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(GemmtuneError, match="gemmtune serve"):
         client.best(1, 1, 1)

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
+from gemmtune import GemmtuneError  # noqa: E402
 from gemmtune.torch import configure, kernels, sources  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
@@ -131,5 +132,16 @@ def test_what_a_table_leaves_to_the_library_has_no_config_of_a_neighbour(tmp_pat
         found = sources.chosen().find(TIED, DEVICE)
         assert (found.config, found.why) == (None, "the table leaves this problem to the library")
         assert sources.chosen().find(Gemm.of(24, 4096, 4096), DEVICE).source in ("nearest", "predicted")
+    finally:
+        configure()
+
+
+def test_a_service_gets_no_token_in_the_clear() -> None:
+    try:
+        configure("http://tune.example:8643", token="gt_secret")
+        with pytest.raises(GemmtuneError, match="would send the token in the clear"):
+            sources.chosen()
+        configure("http://tune.example:8643", token="gt_secret", insecure=True)
+        assert isinstance(sources.chosen(), sources.Service)
     finally:
         configure()
