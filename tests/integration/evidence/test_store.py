@@ -345,7 +345,7 @@ def test_writers_wait_for_each_other(database_url: str) -> None:
 
 WRITER = """
 import sys
-from tests.integration.tuner.test_store import CONFIGS
+from tests.integration.evidence.test_store import CONFIGS
 from tests.support import PROVENANCE, measured, study_key
 from tuner.evidence.store import Store
 with Store.open(sys.argv[1]) as store:
@@ -364,6 +364,7 @@ def test_what_was_kept_survives_kill_9(database_url: str) -> None:
             kept += 1
             if kept == 20:
                 os.kill(process.pid, signal.SIGKILL)
+    assert kept >= 20
     with Store.open(database_url) as store:
         # One more may have been committed between the last reported commit and the kill.
         assert store.counts()["measurement"] - kept in (0, 1)
