@@ -60,6 +60,8 @@ def revoke(
     with store.transaction(writes=True, slow=True) as session:
         # First: waits for reports under way, so that what they store is covered.
         changes.count(session, "measurement")
+        # And for bests that are being stored: those are settled below, and later ones are judged after this.
+        changes.lock(session, "best")
         theirs = [_authored(session, worker, token), IN_THE_RUNNING]
         if moment:
             theirs.append(MeasurementRow.taken_at >= moment)
@@ -162,6 +164,9 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None
         standing = _remaining(session, of)
     with store.transaction(writes=True) as session:
         changes.lock(session, "best")
+        if any(session.get(RevokedRow, best.winner.id) for best in standing.values()):
+            # By another revocation, which found nothing of them to replace.
+            standing = _remaining(session, of)
         rows = bests.rows_of(session, of)
         revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
         for policy in sorted(revoked - standing.keys()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from space.explain import is_legal
 from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import StoreError, UnknownWorker
-from tuner.evidence import revocations, tokens
+from tuner.evidence import bests, revocations, tokens
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import rounds
@@ -197,6 +198,47 @@ def test_what_is_revoked_while_its_study_ends_does_not_become_best(
 
     monkeypatch.setattr(rounds, "verdict", revoked_meanwhile)
     hand.report(task, (), ended="done")
+    assert (served_us(store), store.counts()["best"]) == (None, 0)
+
+
+def test_what_is_revoked_while_a_best_is_stored_does_not_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = Fleet(store).hand(1)
+    hand._fleet.campaign([PROBLEM])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, taken(5.0, forged=True))
+    (final,) = (each for each in store.page() if each.measurement.stage == "final")
+    serve = bests.serve
+    revoking = threading.Thread(target=revocations.revoke, args=(store,), kwargs={"worker": "worker-1"})
+
+    def served_meanwhile(*given: Any) -> None:  # noqa: ANN401  (as `serve`)
+        revoking.start()
+        # It has to wait for this transaction; without that it would end at once.
+        revoking.join(0.5)
+        serve(*given)
+
+    monkeypatch.setattr(bests, "serve", served_meanwhile)
+    store.set_bests([Best(PROBLEM, DEVICE, "cuda", final, None, None, None, 1, {})])
+    revoking.join()
+    assert (served_us(store), store.counts()["best"]) == (None, 0)
+
+
+def test_two_revocations_at_once_serve_nothing_that_either_revoked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(store)
+    tell(fleet.hand(0), 10.0)
+    tell(fleet.hand(1), 5.0, forged=True)
+    remaining = revocations._remaining
+
+    def other_meanwhile(*given: Any) -> dict[str, Best]:  # noqa: ANN401  (as `_remaining`)
+        monkeypatch.setattr(revocations, "_remaining", remaining)
+        found = remaining(*given)
+        revocations.revoke(store, worker="worker-0")
+        return found
+
+    monkeypatch.setattr(revocations, "_remaining", other_meanwhile)
+    revocations.revoke(store, worker="worker-1")
     assert (served_us(store), store.counts()["best"]) == (None, 0)
 
 
