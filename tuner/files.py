@@ -71,7 +71,7 @@ def export_file(path: Path, content: bytes) -> None:
     Raises:
         ExportError: it can't be written.
     """
-    if path.is_dir():
+    if is_folder(path):
         raise ExportError(f"{path} is a folder: name a file in it")
     try:
         write_whole(path, content)

@@ -152,9 +152,12 @@ def planning_store(db: str | None) -> Iterator[Store]:
 
 
 def is_there(url: str) -> bool:
-    """Whether a store's SQLite file exists; True for every other database."""
+    """Whether a store's SQLite file exists, or can't be seen; True for every other database."""
     path = url.removeprefix("sqlite:///")
-    return path == url or Path(path).exists()
+    try:
+        return path == url or Path(path).exists()
+    except OSError:
+        return True  # opening it says why it can't be seen
 
 
 def timing_of(config: Settings) -> Timing:

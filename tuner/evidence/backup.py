@@ -51,9 +51,9 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
     Raises:
         StoreError: the file exists or cannot be written, or the store cannot be read or has no tables.
     """
-    if path.exists():
-        raise StoreError(f"{path} exists: a backup never overwrites; give another file")
     try:
+        if path.exists():
+            raise StoreError(f"{path} exists: a backup never overwrites; give another file")
         with (
             whole_file(path, mode=0o600) as file,
             gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as lines,

@@ -216,10 +216,13 @@ def _check_file(url: str, create: bool) -> None:
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
         return
     path = Path(parsed.database)
-    if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
-    if not path.exists() and not create:
-        raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
+    try:
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
+        if not path.exists() and not create:
+            raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
+    except OSError as error:
+        raise StoreError(f"{path} can't be opened ({error.strerror}): give another path with --db") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

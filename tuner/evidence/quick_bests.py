@@ -43,11 +43,13 @@ class QuickBests:
     def open(cls, url: str) -> Self | None:
         """The bests at a SQLAlchemy URL; None if it is no SQLite file of this version's schema that can be read."""
         path = url.removeprefix("sqlite:///")
-        if path == url or not Path(path).is_file():
+        if path == url:
             return None
         try:
+            if not Path(path).is_file():
+                return None
             connection = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return None
         try:
             connection.execute("BEGIN")

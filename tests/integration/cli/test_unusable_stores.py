@@ -74,3 +74,14 @@ def test_a_store_that_may_not_be_read_is_one_sentence_and_no_answer(kept: Path) 
         is_one_sentence(ran(("best", "640x640x640"), kept, no_rights), "make the file and its folder writable")
     finally:
         kept.chmod(0o600)
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ("token", "list")], ids=" ".join)
+def test_a_store_in_a_folder_that_may_not_be_entered_is_one_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(0)
+    try:
+        done = ran(words, closed / "store.db", no_rights)
+    finally:
+        closed.chmod(0o700)
+    is_one_sentence(done, f"{closed}/store.db can't be opened (Permission denied): give another path with --db")
