@@ -21,6 +21,7 @@ from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import (
     AUTO,
+    MOST_NUMBER,
     Db,
     Device,
     Json,
@@ -60,7 +61,7 @@ app = group("Many problems with one budget: create, run, watch, pause, cancel.")
 
 Url = Annotated[str | None, typer.Option(help="Service to use instead of the store. \\[default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
-Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
+Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1, max=MOST_NUMBER)]
 Ladder = Annotated[
     list[str] | None,
     typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; repeatable."),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 #: Stands for this machine's GPU, in `--device` of every command.
 AUTO: Final = "auto"
+#: Largest number of a row that every database has.
+MOST_NUMBER: Final = 2**31 - 1
 
 
 def device_named(name: str) -> str:

@@ -10,7 +10,7 @@ import typer
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import finals_of
-from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store, opened_bests
+from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, open_store, opened_bests
 from tuner.cli.output import console, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy, StoredMeasurement
@@ -38,7 +38,10 @@ def best(
     neighbours: Neighbours = "plain",
     history: Annotated[bool, typer.Option("--history", help="List every change to the best instead.")] = False,
     rollback: Annotated[
-        int | None, typer.Option(metavar="CHANGE", min=1, help="Undo a change: restore the best that it replaced.")
+        int | None,
+        typer.Option(
+            metavar="CHANGE", min=1, max=MOST_NUMBER, help="Undo a change: restore the best that it replaced."
+        ),
     ] = None,
     rivals: Annotated[
         bool, typer.Option("--rivals", help="List the finals behind the best instead; --json adds their samples.")

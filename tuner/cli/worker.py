@@ -15,7 +15,7 @@ import typer
 from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, campaign_client_at
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Json
+from tuner.cli.options import MOST_NUMBER, Db, Json
 from tuner.cli.output import counted, notes, say, show
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
@@ -153,7 +153,7 @@ def list_workers(
 
 @app.command()
 def drain(
-    number: Annotated[int, typer.Argument(help="The worker's number.", min=1)],
+    number: Annotated[int, typer.Argument(help="The worker's number.", min=1, max=MOST_NUMBER)],
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,
