@@ -196,6 +196,8 @@ def unusable(url: str, error: Exception) -> StoreError:
         fix = "make the file and its folder writable, or give another with --db"
     elif "not a database" in said:
         fix = "it is not a gemmtune store: give another with --db"
+    elif "QueuePool" in said:
+        said, fix = "all connections of this process are in use", "try again in a second"
     elif "locked" in said:
         fix = "another process has locked it for too long; stop that process"
     return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy as sa
 
 from tuner.evidence import database
 
@@ -51,3 +53,12 @@ def test_one_that_stays_locked_is_given_up_as_other_failures_are_at_once(slept: 
         database.write_ahead(cursor)
     assert slept == []
     cursor.connection.close()
+
+
+def test_a_file_whose_connections_are_all_in_use_is_not_called_damaged() -> None:
+    pool = sa.QueuePool(lambda: sqlite3.connect(":memory:"), pool_size=1, max_overflow=0, timeout=0)
+    with closing(pool.connect()), pytest.raises(sa.exc.TimeoutError) as raised:
+        pool.connect()
+    said = str(database.unusable("sqlite:///s.db", raised.value))
+    assert said.endswith("can't be used (all connections of this process are in use): try again in a second")
+    pool.dispose()
