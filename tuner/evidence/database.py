@@ -104,6 +104,8 @@ def engine_for_notes(engine: Engine) -> Engine:
 def migrating(engine: Engine) -> Iterator[Connection]:
     """A transaction for `migrate`, with foreign keys checked at its end if it changed anything.
 
+    No other one runs at the same time: what it finds of the schema stays so.
+
     Raises:
         StoreError: rows are left that point at nothing; nothing was changed.
     """
@@ -111,6 +113,12 @@ def migrating(engine: Engine) -> Iterator[Connection]:
     # A large table takes its time.
     with opened as connection:
         allow_silence(connection, None)
+        if engine.dialect.name == "postgresql":
+            allow_pauses(connection)
+            # Another service may migrate a large table first.
+            connection.execute(text("SET LOCAL lock_timeout = 0"))
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
         before = _state(connection)
         yield connection
         # The check reads every row: for a million bests it takes longer than the rest of a start.
@@ -135,12 +143,6 @@ def migrate(connection: Connection, revision: str) -> None:
         StoreError: the database is at a revision, or is to be brought to one, that this version does not know.
             Nothing was changed.
     """
-    if connection.dialect.name == "postgresql":
-        allow_pauses(connection)
-        # Another service may migrate a large table first.
-        connection.execute(text("SET LOCAL lock_timeout = 0"))
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
-        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
     now = current_revision(connection)
     if now is not None and revision == "head" and now == newest_revision():
         return

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import threading
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
+from benchmarks.postgres import Postgres
 from gemmtune.command import app
 from space.registry import problem_from_key
 from tests.shell import Shell
 from tuner.errors import StoreError
-from tuner.evidence import database
+from tuner.evidence import backup, database
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.revisions import newest_revision
 from tuner.evidence.store import Store
@@ -115,6 +118,27 @@ def test_an_old_backup_is_restored_and_answers_as_before(database_url: str) -> N
     assert (counts["measurement"], counts["best"], counts["campaign_problem"]) == (16, 2, 2)
     check_problems(database_url)
     check_answers(database_url)
+
+
+def test_a_service_that_starts_while_an_old_backup_is_restored_waits(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, migrate = postgres.empty_database(), backup.migrate
+    service = threading.Thread(target=lambda: Store.open(url).close())
+    waits = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+
+    def meanwhile(connection: sa.Connection, revision: str) -> None:
+        monkeypatch.setattr(backup, "migrate", migrate)
+        service.start()
+        while service.is_alive() and not connection.scalar(waits):
+            time.sleep(0.01)
+        migrate(connection, revision)
+
+    monkeypatch.setattr(backup, "migrate", meanwhile)
+    restore_backup(BACKUP, url)
+    service.join()
+    check_problems(url)
+    check_answers(url)
 
 
 def test_an_old_store_is_backed_up_before_it_is_migrated(old_store: str, tmp_path: Path) -> None:
