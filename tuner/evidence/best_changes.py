@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session, aliased
 from space.problem import Problem
 from tuner.errors import NothingMeasured
 from tuner.evidence import codec
+from tuner.evidence.measurements import IN_THE_RUNNING
 from tuner.evidence.models import (
     BestChangeRow,
     BestRow,
@@ -73,7 +74,7 @@ def _difference(before: Provenance, after: Provenance) -> str:
 
 
 def past_of(session: Session, of: Mapping[str, int], policy: str, current: int | None) -> list[Past]:
-    """Every earlier best of a problem on a device under a policy."""
+    """Every earlier best of a problem on a device under a policy, without revoked ones: those replaced no program."""
     changed = select(BestChangeRow).filter_by(**of, policy=policy)
     ids = {
         number
@@ -86,7 +87,7 @@ def past_of(session: Session, of: Mapping[str, int], policy: str, current: int |
     query = select(MeasurementRow.id, ProvenanceRow.content).join(
         ProvenanceRow, ProvenanceRow.id == MeasurementRow.provenance_id
     )
-    rows = session.execute(query.where(MeasurementRow.id.in_(ids)))
+    rows = session.execute(query.where(MeasurementRow.id.in_(ids), IN_THE_RUNNING))
     return [Past(number, Provenance(**content)) for number, content in rows]
 
 

@@ -84,6 +84,24 @@ def test_a_bad_workers_reports_leave_and_the_best_of_the_rest_is_served(store: S
     assert good.begin(task).tried == []
 
 
+@pytest.mark.parametrize("us", [9.0, 11.0])
+def test_a_program_that_only_a_revoked_worker_had_run_is_new_to_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch, us: float
+) -> None:
+    replaced = {0: PROVENANCE.kernel_source_digest}
+    monkeypatch.setattr(
+        "tests.fleet.provenance",
+        lambda number: replace(provenance(number), kernel_source_digest=replaced.get(number, "e" * 64)),
+    )
+    fleet = Fleet(store)
+    tell(fleet.hand(0), 10.0)
+    tell(fleet.hand(1), 5.0, forged=True)
+    revocations.revoke(store, worker="worker-1")
+    assert served_us(store) == 10.0
+    tell(fleet.hand(2), us)
+    assert served_us(store) == us
+
+
 def test_a_problem_without_other_evidence_loses_its_best(store: Store) -> None:
     bad = Fleet(store).hand(1)
     tell(bad, 5.0, forged=True)
