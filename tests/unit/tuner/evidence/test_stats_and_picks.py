@@ -154,7 +154,8 @@ def test_the_library_is_picked_unless_our_own_kernel_is_surely_faster() -> None:
 
 
 def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_left_wins() -> None:
-    chained = [measured([9.0] * 9, family="cublaslt", policy=Policy.CHAIN, rank=rank) for rank in (1, 2)]
+    chained = [measured([us] * 9, family="cublaslt", policy=Policy.CHAIN, rank=rank)
+               for rank, us in ((1, 9.1), (2, 9.0))]  # fmt: skip
     bursts = [measured([us] * 9, family="cublaslt", policy=Policy.BURST, rank=rank)
               for rank, us in ((0, 8.0), (1, 9.0), (2, 9.0))]  # fmt: skip
     field = Field(PROBLEM, DEVICE, [*chained, *bursts])
@@ -181,9 +182,10 @@ def test_ours_is_served_unless_it_is_surely_a_percent_slower_than_the_first_choi
     assert Field(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
 
 
-def test_what_is_slower_in_rounds_alone_is_served() -> None:
-    library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (Policy.CHAIN, Policy.ROUNDS)]
-    ours = measured([7.0] * 9, policy=Policy.CHAIN), measured([9.0] * 9, policy=Policy.ROUNDS)
+@pytest.mark.parametrize("elsewhere", [Policy.ROUNDS, Policy.CHAIN_PDL])
+def test_what_is_slower_only_where_no_user_is_is_served(elsewhere: Policy) -> None:
+    library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (Policy.CHAIN, elsewhere)]
+    ours = measured([7.0] * 9, policy=Policy.CHAIN), measured([9.0] * 9, policy=elsewhere)
     assert Field(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN) is ours[0]
 
 
@@ -199,8 +201,26 @@ def test_ties_go_to_the_shorter_burst_then_to_the_shorter_estimate(bursts: tuple
     assert Field(PROBLEM, DEVICE, [*rivals, *taken]).winner(Policy.CHAIN).config["tile_n"] == tile_n
 
 
-def test_ties_of_one_estimate_go_to_the_first_that_is_enumerated() -> None:
-    first, second = (measured([8.0] * 5, raster_group=group) for group in (8, 16))
+@pytest.mark.parametrize(("behind", "tile_n"), [(0.0046, 256), (0.0054, 64)])
+def test_a_tie_ends_at_half_a_percent(behind: float, tile_n: int) -> None:
+    fast, near = measured([8.0] * 5, tile_n=64), measured([8.0 * (1 + behind)] * 5, tile_n=256)
+    assert pick([fast, near], PROBLEM, DEVICE).config["tile_n"] == tile_n
+
+
+def test_a_rival_without_a_burst_is_not_behind_in_bursts() -> None:
+    rivals = [measured([8.0] * 5, policy=Policy.CHAIN, tile_n=width) for width in (64, 256)]
+    burst = measured([8.0] * 5, policy=Policy.BURST, tile_n=64)
+    assert Field(PROBLEM, DEVICE, [*rivals, burst]).winner(Policy.CHAIN).config["tile_n"] == 256
+
+
+def test_ties_of_two_families_go_to_the_shorter_estimate_before_the_name() -> None:
+    wgmma, mma = (measured([8.0] * 5, family) for family in ("sm90_wgmma", "mma_sync"))
+    assert pick([mma, wgmma], PROBLEM, DEVICE) is wgmma
+
+
+@pytest.mark.parametrize("policy", [Policy.ROUNDS, Policy.SUSTAINED])
+def test_ties_of_one_estimate_go_to_the_first_that_is_enumerated(policy: Policy) -> None:
+    first, second = (measured([8.0] * 5, policy=policy, raster_group=group) for group in (8, 16))
     assert pick([second, first], PROBLEM, DEVICE) is pick([first, second], PROBLEM, DEVICE) is first
 
 
