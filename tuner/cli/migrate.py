@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.options import Db, Json
 from tuner.cli.output import say
-from tuner.evidence.database import FAILURES, open_engine, unusable
+from tuner.evidence.database import FAILURES, migrating, open_engine, unusable
 from tuner.evidence.revisions import newest_revision
 from tuner.evidence.roles import grant
 from tuner.settings import database_url, settings
@@ -33,7 +33,8 @@ def migrate(
     engine = open_engine(url, create=True)
     try:
         if role:
-            with engine.begin() as connection:
+            # In turn too: of two that make a role or grant a right at once, PostgreSQL refuses one.
+            with migrating(engine) as connection:
                 grant(connection, role, config.service_password.get_secret_value())
     except (*FAILURES, psycopg.Error) as error:
         raise unusable(url, error) from error

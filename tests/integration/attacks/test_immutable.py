@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tuner.cli.migrate import migrate
 from tuner.errors import AlreadyMeasured
 from tuner.evidence import tokens
 from tuner.evidence.campaign_models import BuildRow
+from tuner.evidence.database import open_engine
 from tuner.evidence.store import Store
 
 OTHER, THIRD = Gemm.parse("512x512x512"), Gemm.parse("768x768x768")
@@ -208,6 +211,21 @@ def test_what_is_allowed_still_works(store: Store) -> None:
     with pytest.raises(AlreadyMeasured):
         store.record(study.id, measured(FAMILY.config({"tile_n": 64})), PROVENANCE)
     keep_best(store, us=5.0)
+
+
+def test_several_may_migrate_for_one_role_at_once(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, at_once = postgres.empty_database(), threading.Barrier(4)
+
+    def opened(url: str, create: bool) -> sa.Engine:
+        engine = open_engine(url, create)
+        at_once.wait()
+        return engine
+
+    monkeypatch.setattr("tuner.cli.migrate.open_engine", opened)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: migrate("gemmtune_shared_role", url), range(4)))
+    with Store.open(sa.make_url(url).set(username="gemmtune_shared_role").render_as_string(False)) as store:
+        keep_best(store)
 
 
 def test_a_service_works_with_a_role_that_cannot_touch_the_triggers(
