@@ -24,7 +24,7 @@ from tuner.errors import StoreError, UnknownWorker
 from tuner.evidence import bests, revocations, tokens
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns import rounds
+from tuner.fleet.campaigns import results, rounds
 from tuner.fleet.campaigns.records import RoundReport
 from workers.measurement import Measurement
 
@@ -67,7 +67,10 @@ def test_a_bad_workers_reports_leave_and_the_best_of_the_rest_is_served(store: S
     http = TestClient(app)
     app.state.follower.poll()
     assert http.get("/v1/best", params=ASKED).json()["time_us"] == 5.0
+    forged = store.page()[-1].id
+    assert [each.id for each in store.finals_beside(forged)] == [forged]
     found = revocations.revoke(store, worker="worker-1", reason="its clock runs fast")
+    assert store.finals_beside(forged) == []
     assert (found.measurements, found.bests) == (2, 1)
     assert served_us(store) == 10.0
     app.state.follower.poll()
@@ -217,6 +220,20 @@ def test_what_is_revoked_while_its_study_ends_does_not_become_best(
     monkeypatch.setattr(rounds, "verdict", revoked_meanwhile)
     hand.report(task, (), ended="done")
     assert (served_us(store), store.counts()["best"]) == (None, 0)
+
+
+def test_a_study_whose_finals_were_revoked_does_not_end_with_one_of_them(store: Store) -> None:
+    hand = Fleet(store).hand(1)
+    hand._fleet.campaign([PROBLEM])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, taken(5.0, forged=True))
+    task = hand.claimed()
+    hand.begin(task)
+    revocations.revoke(store, worker="worker-1")
+    hand.report(task, (), ended="done")
+    problems = results.progress(store, 1).problems
+    assert (problems["done"], problems["waiting"]) == (0, 1)
 
 
 def test_what_is_revoked_while_a_best_is_stored_does_not_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
