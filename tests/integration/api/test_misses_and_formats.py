@@ -65,6 +65,12 @@ class TestMisses:
         assert http.get("/v1/misses", params={"limit": "1"}).json()["total"] == 2
         assert listed(http, device="NVIDIA L40S") == []
 
+    def test_what_was_measured_on_another_card_is_still_missed(self, store: Store) -> None:
+        keep_best(store, PROBLEM, DEVICE)
+        misses.add(store, {(PROBLEM.key, device): 1 for device in (DEVICE, "NVIDIA L40S")})
+        found, total = misses.page(store)
+        assert ([miss.device for miss in found], total) == (["NVIDIA L40S"], 1)
+
     def test_questions_that_accept_only_measurements_are_counted(self, http: TestClient) -> None:
         for device in (DEVICE, "a card that nobody knows"):
             asked = OTHER | {"device": device, "require": "measured"}
