@@ -87,4 +87,5 @@ def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..
     shown = run("show")
     assert (shown["file"], shown["data"]) == (trained["file"], trained["data"])
     assert run("show", "--file", str(tmp_path / "none.npz"), expect=3)["error"]
-    assert "no model was trained" in str(run("show", "--device", "NVIDIA Imaginary")["why"])
+    assert "no model was trained" in str(run("show", "--device", "NVIDIA L4")["why"])
+    assert "is unknown" in str(run("show", "--device", "NVIDIA Imaginary", expect=3)["error"])
