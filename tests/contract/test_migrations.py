@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
+from tuner.evidence import database
 from tuner.evidence.database import current_revision, migrate, migrating, open_engine
 from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
 from tuner.evidence.schema import METADATA
@@ -49,6 +52,14 @@ def test_migrations_go_down_and_up_again(engine: Engine) -> None:
     with migrating(engine) as connection:
         migrate(connection, "head")
     assert set(METADATA.tables) <= set(inspect(engine).get_table_names())
+
+
+def test_a_sqlite_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_engine(f"sqlite:///{tmp_path}/t.db", create=True).dispose()
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_SECONDS", 0.1)
+    with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        open_engine(f"sqlite:///{tmp_path}/t.db", create=False).dispose()
 
 
 def test_threads_may_create_stores_at_the_same_time(tmp_path: Path) -> None:

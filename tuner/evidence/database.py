@@ -55,8 +55,9 @@ def open_engine(url: str, create: bool, most: int = MOST_CONNECTIONS) -> Engine:
     """
     engine = connect(url, create, most)
     try:
-        with migrating(engine) as connection:
-            migrate(connection, "head")
+        if not _is_current(engine):
+            with migrating(engine) as connection:
+                migrate(connection, "head")
     except StoreError:
         engine.dispose()
         raise
@@ -64,6 +65,17 @@ def open_engine(url: str, create: bool, most: int = MOST_CONNECTIONS) -> Engine:
         engine.dispose()
         raise unusable(url, error) from error
     return engine
+
+
+def _is_current(engine: Engine) -> bool:
+    """Whether nothing has to be migrated, as a reader of SQLite sees at once, whoever writes meanwhile.
+
+    PostgreSQL's schema is looked at in the turn of migrations: a restore may be changing it.
+    """
+    if engine.dialect.name != "sqlite":
+        return False
+    with engine.connect() as connection:
+        return current_revision(connection) == newest_revision()
 
 
 def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engine:
