@@ -18,6 +18,8 @@ from space.layouts.banks import BYTES_PER_CLOCK
 
 #: Latency of memory, fitted to the recordings under `recorded/h200`.
 LATENCY_US: Final = 1.0
+#: Memory answers long pieces of a row faster: by this over the bytes that a team asks for together, it takes longer.
+PIECE_BYTES: Final = 10
 #: Barriers that staging A takes at the start of a tile, beyond the latency of its loads.
 STAGE_US: Final = 0.3
 #: Shuffles and stores at the end of a tile, and the sum over slices of K.
@@ -44,9 +46,11 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
 
 def _stream_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
     """Time to read B at the rate of memory or of the loads in flight; the last wave counts whole tiles."""
-    tile_bytes = c["tile_n"] * row_bytes(c.problem) / c["split_k"]
+    slice_bytes = row_bytes(c.problem) / c["split_k"]
+    tile_bytes = c["tile_n"] * slice_bytes
+    together = np.minimum(c["team"] * c["load_bytes"] * c["unroll"], slice_bytes)
     in_flight = slots * c["in_flight_bytes"] / c["blocks_per_sm"]
-    rate = np.minimum(device.hbm_read_tbs * 1e6, in_flight / LATENCY_US)
+    rate = np.minimum(device.hbm_read_tbs * 1e6 / (1 + PIECE_BYTES / together), in_flight / LATENCY_US)
     waves = np.ceil(tiles / slots) * slots * tile_bytes
     column: FloatColumn = np.minimum(waves, c.problem.min_bytes + slots * tile_bytes) / rate
     return column
