@@ -213,10 +213,8 @@ def test_a_family_is_told_by_its_knobs() -> None:
 
 
 def test_long_pieces_of_a_row_are_expected_to_be_faster() -> None:
-    # 256 bytes of a row at a time against 4,096, as many in flight: 238.71 and 231.32 µs in the recordings.
-    problem = Gemm.of(1, 128256, 4096)
-    tile = {"rows": 1, "warps": 4, "blocks_per_sm": 8, "a_path": "cache"}
-    pieces = {"lanes": 8, "columns": 4, "unroll": 2}, {"lanes": 32, "columns": 1, "unroll": 8}
-    configs = [FAMILY.config({**tile, **piece}) for piece in pieces]
-    short, long = FAMILY.estimate_us(FAMILY.columns(problem, configs, H200), H200)
-    assert 1.01 < short / long < 1.07
+    # Either has more bytes in flight than memory answers in its latency.
+    tile = {"rows": 1, "warps": 4, "lanes": 8, "columns": 1, "blocks_per_sm": 16, "a_path": "cache"}
+    configs = [FAMILY.config({**tile, "unroll": loads}) for loads in (2, 8)]
+    short, long = FAMILY.estimate_us(FAMILY.columns(Gemm.of(1, 128256, 4096), configs, H200), H200)
+    assert 1.02 < short / long < 1.04
