@@ -72,6 +72,60 @@ def test_a_service_that_goes_away_is_named_and_the_page_resumes(opened: Opener, 
     service.stop()
 
 
+def test_a_proxy_that_answers_for_a_service_that_restarts_is_not_taken_for_it(opened: Opener, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(database) as store:
+        Fleet(store).campaign(PROBLEMS[:1])
+    service = Listening(database)
+    service.start()
+    page = opened("/campaign?id=1", at=service.url, allowed="Failed to load")
+    page.wait_for_selector("chart-cells figure")
+    service.stop()
+    page.wait_for_selector(".banner:has-text('has not answered since')")
+    asked: list[Route] = []
+
+    def refuse(route: Route) -> None:
+        asked.append(route)
+        route.fulfill(status=503)
+
+    page.route("**/v1/**", refuse)
+    page.route("**/readyz", refuse)
+    while len({route.request.url for route in asked}) < 2:
+        page.wait_for_timeout(50)
+    settled(page)
+    assert page.is_visible("chart-cells figure")
+    service.start()
+    # A page that is opened meanwhile opens once there is an answer.
+    page.unroute("**/readyz")
+    page.click("nav a:text-is('Fleet')")
+    page.wait_for_selector("h1:text-is('This did not work')")
+    page.unroute("**/v1/**")
+    page.wait_for_selector("h1:text-is('Is every GPU busy, and on what?')")
+    page.wait_for_selector(".banner", state="detached")
+    page.close()
+    service.stop()
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened("/campaigns", at=url, allowed="ERR_")
+        # As a connection that is lost in the middle of an answer ends.
+        page.evaluate(
+            """() => {
+                const whole = Response.prototype.json;
+                Response.prototype.json = function () {
+                    Response.prototype.json = whole;
+                    return Promise.reject(new TypeError("network error"));
+                };
+            }"""
+        )
+        page.click("nav a:text-is('Fleet')")
+        page.wait_for_selector("h1:text-is('Is every GPU busy, and on what?')")
+        page.wait_for_selector("main h2")
+        page.close()
+
+
 def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         keep_best(store)

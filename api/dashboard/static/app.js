@@ -1,6 +1,6 @@
 // Opens the page that the address names, in this document; asks for a token when the service does.
 
-import { Gone, Refusal, service, token } from "./lib/api.js";
+import { Gone, lost, Refusal, service, token } from "./lib/api.js";
 import { Page } from "./lib/page.js";
 import { at, forgotten, introduce } from "./lib/shell.js";
 import { html, nothing, render } from "./lib/view.js";
@@ -42,7 +42,9 @@ async function open(url) {
     introduce();
     await opened;
   } catch (error) {
-    if (shown === page) page.show(() => failure(error));
+    if (shown !== page) return;
+    if (error instanceof Refusal && error.status > 501) lost();
+    page.show(() => failure(error));
   }
 }
 

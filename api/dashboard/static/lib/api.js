@@ -47,10 +47,10 @@ export async function send(path, init = {}) {
     response = await fetch(path, { ...init, headers });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    lost();
-    throw new Gone("the service does not answer");
+    throw lost();
   }
-  if (goneSince) found();
+  // While the service restarts, a proxy answers for it.
+  if (goneSince && response.status < 502) found();
   if (!response.ok) throw await refusal(response);
   return response;
 }
@@ -82,7 +82,9 @@ export function address(path, params = {}) {
  */
 export async function get(path, params, signal) {
   const response = await send(address(path, params), { signal });
-  return path.endsWith(":columns") ? pieces(response) : response.json();
+  return (path.endsWith(":columns") ? pieces(response) : response.json()).catch((error) => {
+    throw signal?.aborted ? error : lost();
+  });
 }
 
 /**
@@ -110,17 +112,19 @@ export function picture(path) {
       if (request.status === 200 && root?.localName === "svg") resolve(/** @type {any} */ (document.importNode(root, true)));
       else send(path).then(() => reject(new Error("the picture can't be read")), reject);
     });
-    request.addEventListener("error", () => { lost(); reject(new Gone("the service does not answer")); });
+    request.addEventListener("error", () => reject(lost()));
     request.send();
   });
 }
 
 /** Called when a request or a stream finds that the service is gone. */
 export function lost() {
-  if (goneSince) return;
-  goneSince = new Date();
-  service.dispatchEvent(new CustomEvent("gone", { detail: goneSince }));
-  void probe();
+  if (!goneSince) {
+    goneSince = new Date();
+    service.dispatchEvent(new CustomEvent("gone", { detail: goneSince }));
+    void probe();
+  }
+  return new Gone("the service does not answer");
 }
 
 function found() {

@@ -28,7 +28,7 @@ export async function open(page) {
       : html`<section class="card"><p class="sentence gain">${answer.measured ? "✓ Nothing failed." : `Nothing failed, because nothing is measured ${filtered.length ? "with these filters" : "yet"}.`}</p></section>`}
     ${answer.groups.map(group)}
     ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2><div class="scroll" tabindex="0" role="region" aria-label="Suspects"><table><caption class="visually-hidden">Suspects</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Config</th></tr></thead>
-      <tbody>${answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${typeof suspect.config === "string" ? suspect.config : suspect.config?.key}</td></tr>`)}</tbody></table></div>
+      <tbody>${answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${suspect.config}</td></tr>`)}</tbody></table></div>
       <p class="says">These configs were running when a worker died or the attempts ran out.</p></section>` : nothing}`);
 }
 

@@ -9,7 +9,7 @@ import { devicesOf } from "../parts/devices.js";
 const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
 const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", recorded: "faster", nearest: "tied", predicted: "ring", default: "square" });
 const FIELDS = ["n", "k", "dtype", "layout", "batch", "epilogue"];
-const fieldsOf = (/** @type {any} */ weight) => Object.fromEntries(FIELDS.map((name) => [name, weight[name] ?? weight.example?.[name] ?? ""]));
+const fieldsOf = (/** @type {any} */ weight) => Object.fromEntries(FIELDS.map((name) => [name, weight[name] ?? weight.example[name] ?? ""]));
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -36,7 +36,7 @@ export async function open(page) {
 /** @param {any[]} weights @param {any} asked @param {string} device @returns {[string, string, boolean][]} */
 function choices(weights, asked, device) {
   const query = (/** @type {any} */ values) => String(new URLSearchParams(Object.entries({ ...values, device }).filter(([, value]) => value !== "" && value !== 1 && value !== "none").map(([name, value]) => [name, String(value)])));
-  const known = weights.map((/** @type {any} */ weight) => ({ ...fieldsOf(weight), rungs: weight.ms?.length ?? weight.rungs }));
+  const known = weights.map((/** @type {any} */ weight) => ({ ...fieldsOf(weight), rungs: weight.ms.length }));
   const same = (/** @type {any} */ weight) => ["n", "k", "dtype", "layout"].every((name) => String(weight[name]) === String(asked[name] || { dtype: "bf16", layout: "nt" }[name]));
   const rows = /** @type {[string, string, boolean][]} */ (known.map((/** @type {any} */ { rungs, ...weight }) => [query(weight), `${weight.dtype} ${weight.layout} N=${weight.n} K=${weight.k} (${rungs} measured)`, same(weight)]));
   return rows.some(([, , on]) => on) ? rows : [[query(asked), `${asked.dtype || "bf16"} ${asked.layout || "nt"} N=${asked.n} K=${asked.k}`, true], ...rows];
@@ -54,7 +54,7 @@ function chart(answer, asked, device) {
       ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
     sentence: `Time of the best known config at each M; both axes are logarithmic. ${used.length > 1 ? "Measured and recorded points are timed, the others estimated." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
     text: (/** @type {number} */ place) => { const rung = rungs[place]; return `M = ${rung.m}: ${us(rung.time_us)}, ${rung.source}${rung.time_us ? `, ${percent(rung.roofline_us / rung.time_us)} of the bound` : ""}`; },
-    href: (/** @type {number} */ place) => (typeof rungs[place].problem === "string" ? `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}` : undefined),
+    href: (/** @type {number} */ place) => `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}`,
   };
 }
 
@@ -63,7 +63,7 @@ function strip(answer, device) {
   const { rungs } = answer;
   return html`<section class="card"><h2>What changes with M</h2><div class="scroll" tabindex="0" role="region" aria-label="What changes with M"><table><caption class="visually-hidden">Configs by M</caption>
     <thead><tr><th scope="col" class="num">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th><th scope="col" class="num">% of bound</th><th scope="col">Config</th><th scope="col">Changed from the row above</th></tr></thead>
-    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row" class="num">${typeof rung.problem === "string" ? html`<a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a>` : rung.m}</th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${rung.time_us ? fixed(rung.time_us) : "–"}</td>
+    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row" class="num"><a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a></th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${rung.time_us ? fixed(rung.time_us) : "–"}</td>
       <td class="num">${rung.time_us ? percent(rung.roofline_us / rung.time_us) : "–"}</td><td class="nowrap">${rung.config ? headline(rung.config) : "–"}</td><td>${place ? changed(rungs[place - 1].config, rung.config) : nothing}</td></tr>`)}</tbody></table></div>
     <p class="says">A jump in time with many changes beside it is a border between kernels: look there first.</p></section>`;
 }
