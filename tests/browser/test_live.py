@@ -18,10 +18,11 @@ from tuner.evidence import tokens
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.views import feed
 from workers.measurement import Policy
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Route
+    from playwright.sync_api import APIResponse, Route
 
 
 def test_a_new_best_appears_and_typed_text_stays(opened: Opener, tmp_path: Path) -> None:
@@ -253,6 +254,44 @@ def test_a_problem_changes_while_an_answer_is_awaited_and_keeps_its_policy(opene
         page.wait_for_selector("main dd:has-text('5.0')")
         assert len(asked) > 1
         assert all("policy=rounds" in address for address in asked)
+        page.close()
+
+
+def test_a_problem_whose_best_is_one_of_many_changes_is_read_again(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "MOST_BESTS", 0)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened(f"/problem?key={PROBLEM.key}&device={DEVICE}", at=url, allowed="404")
+        page.wait_for_selector("#provenance")
+        settled(page)
+        keep_best(store, us=5.0)
+        page.wait_for_selector("main dd:has-text('5.0')")
+        page.close()
+
+
+def test_older_answers_do_not_replace_newer_ones(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened("/", at=url, allowed="404")
+        held: list[tuple[Route, APIResponse]] = []
+
+        def delayed(route: Route) -> None:
+            held.append((route, route.fetch()))
+
+        for path in ("best/history?*", "measurements:columns?*"):
+            page.route(f"**/v1/{path}", delayed, times=1)
+        page.goto(f"{url}/problem?key={PROBLEM.key}&device={DEVICE}")
+        page.wait_for_selector("#provenance")
+        keep_best(store, us=5.0)
+        page.wait_for_selector("#history:has-text('5')")
+        settled(page)
+        newer = page.locator("#history, #search").all_inner_texts()
+        for route, answer in held:
+            route.fulfill(response=answer)
+        settled(page)
+        assert page.locator("#history, #search").all_inner_texts() == newer
         page.close()
 
 

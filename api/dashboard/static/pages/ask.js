@@ -95,8 +95,7 @@ function textOf(query) {
 /** @param {import("../lib/page.js").Page} page @param {any} answer */
 async function defaultsOf(page, answer) {
   const { problem, config, device } = answer;
-  const asked = { ...parameters(problem) };
-  return page.post("/v1/explain", { problem: asked, family: config.family, knobs: {}, device })
+  return page.post("/v1/explain", { problem: parameters(problem), family: config.family, knobs: {}, device })
     .then((explained) => explained.config.knobs, () => ({}));
 }
 

@@ -104,7 +104,7 @@ function cells(table, campaign) {
     title: "Problems", cells: table.rows,
     sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
     cell: (/** @type {number} */ row) => {
-      const [token, sign] = LOOKS[columns.look[row]] ?? LOOKS.none;
+      const [token, sign] = LOOKS[columns.look[row]];
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;
       return { token, sign, fill, text: text(row), label: columns.first[row] ? `${columns.first[row].toFixed(2)}×` : "", href: columns.median_us[row] ? `/problem?${new URLSearchParams({ key: columns.key[row], device: columns.device[row].replace(/^recorded:/, "") })}` : undefined };
     },

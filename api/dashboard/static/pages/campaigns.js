@@ -47,7 +47,7 @@ export async function open(page) {
 
 /** @param {any} item @param {any} progress */
 function row(item, progress) {
-  const [sign, kind] = STATUS[item.status] ?? ["", ""];
+  const [sign, kind] = STATUS[item.status];
   const problems = progress?.problems ?? {};
   const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
   const share = all ? ((problems.done + problems.parked + problems.skipped) / all) * 100 : 0;
@@ -102,5 +102,5 @@ function cost(estimate) {
   const wall = estimate.seconds ? `, ${duration(estimate.seconds)} with ${estimate.workers} live workers` : estimate.workers ? "" : ", and no worker is live now";
   return html`${count(estimate.problems)} problems, at most ${count(estimate.most_candidates)} candidates: about ${duration(estimate.gpu_seconds)} of GPU time
     (${duration(estimate.gpu_seconds_low)} – ${duration(estimate.gpu_seconds_high)})${wall}; ${estimate.rate_source === "measured" ? "by the rate of recent rounds" : "by what H100s took, because nothing was measured yet"}.
-    ${estimate.untunable?.length ? html`<span class="loss">✕ ${estimate.untunable.length} problems have no legal config.</span>` : nothing}`;
+    ${estimate.untunable.length ? html`<span class="loss">✕ ${estimate.untunable.length} problems have no legal config.</span>` : nothing}`;
 }

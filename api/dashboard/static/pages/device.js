@@ -22,7 +22,7 @@ export async function open(page) {
       ${device.bests ? html`· <a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>its problems</a>` : nothing}</p>
     <div class="halves"><div class="stack">${limits ? html`<section class="card">${bars({ title: "Ceilings of the tensor cores", sentence: "TFLOP/s (TOP/s for integers) that a perfect kernel reaches on this card. Roofline bounds are made of them.",
       bars: Object.entries(limits.tensor_tflops).map(([dtype, most]) => ({ name: dtype, value: Number(most), text: number(Number(most)) })) })}</section>` : nothing}
-      ${drift?.programs ? drifted(drift) : nothing}</div>
+      ${drift ? drifted(drift) : nothing}</div>
     ${limits ? html`<section class="card">${table(limits)}</section>` : nothing}</div>`);
   if (device.bests) {
     drift = await page.get(`/v1/devices/${encodeURIComponent(name)}/drift`).catch(refused);

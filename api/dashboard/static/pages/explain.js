@@ -26,7 +26,7 @@ export async function open(page) {
   const ask = async () => {
     const turn = ++asked;
     const family = page.param("family") || (page.param("knobs") ? "" : start?.family);
-    const found = await page.post("/v1/explain:neighbours", { problem: P, knobs: knobs(), ...(family && { family }), ...(device && { device }) });
+    const found = await page.post("/v1/explain:neighbours", { problem: P, knobs: knobs(), ...(family && { family }), device });
     if (turn !== asked) return;
     answer = found;
     page.redraw();
@@ -91,8 +91,8 @@ function resources(answer) {
   if (!smem && !registers) return nothing;
   return html`<section class="card">
     ${smem ? stack("Shared memory of a block", smem.parts.map((/** @type {any} */ part) => [part.name, part.bytes, bytes(part.bytes)]), smem.used_bytes, smem.limit_bytes, bytes) : nothing}
-    ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, whole(registers.used)]], registers.used, registers.limit, (value) => whole(value)) : nothing}
-    ${registers?.held ? stack("Registers a thread holds for its sums", [["accumulators and operands", registers.held, whole(registers.held)]], registers.held, registers.most_per_thread, (value) => whole(value)) : nothing}
+    ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, whole(registers.used)]], registers.used, registers.limit, whole) : nothing}
+    ${registers?.held ? stack("Registers a thread holds for its sums", [["accumulators and operands", registers.held, whole(registers.held)]], registers.held, registers.most_per_thread, whole) : nothing}
   </section>`;
 }
 

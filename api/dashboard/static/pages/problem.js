@@ -44,13 +44,14 @@ export async function open(page) {
   const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
   const answer = ask();
   const asked = { ...P, device: got.device };
-  const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
-    got[name] = value;
-    for (const card of USED_BY[name]) delete got.made[card];
-    page.redraw();
-  }, (error) => {
+  /** @type {Record<string, Promise<any>>} */
+  const newest = {};
+  const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => (newest[name] = coming).catch((error) => {
     if (!(error instanceof Refusal)) throw error;
-    got[name] = { refused: error.message };
+    return { refused: error.message };
+  }).then((value) => {
+    if (newest[name] !== coming) return;
+    got[name] = value;
     for (const card of USED_BY[name]) delete got.made[card];
     page.redraw();
   });
@@ -78,11 +79,12 @@ export async function open(page) {
     page.redraw();
     await Promise.all([put("study", study(answer)), ...derived()]);
   });
+  const again = () => { void more(); void anew(); };
   page.live({
     measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
-    best: (event) => event.problem === key && void anew(),
-    began: async () => (await ask()).evidence?.measurement_id !== (await answer).evidence?.measurement_id && void anew(),
-    hello: () => { void more(); void anew(); },
+    best: ({ problem = key }) => problem === key && void anew(),
+    began: async () => (await ask()).evidence?.measurement_id !== (await answer).evidence?.measurement_id && again(),
+    hello: again,
   }, { device: got.device });
   got.reload = async (/** @type {Record<string, string>} */ axes) => {
     page.set(axes);
@@ -92,7 +94,7 @@ export async function open(page) {
     put("study", study(answer)), put("measurements", columns()), put("space", page.get("/v1/space", { ...asked, ...axes })),
     put("defaults", defaults()), ...derived(),
   ];
-  got.answer = await answer;
+  await answer.then((first) => { got.answer ??= first; });
   page.redraw();
   await Promise.all(parts);
 }

@@ -45,7 +45,7 @@ function points({ rows, columns }, against) {
   const places = /** @type {Record<string, number>} */ (Object.fromEntries(GROUPS.map(([word], place) => [word, place])));
   for (let row = 0; row < rows; row++) {
     x[row] = columns.flops[row] / columns.bytes[row];
-    y[row] = columns.tflops[row] ?? NaN;
+    y[row] = columns.tflops[row];
     group[row] = places[columns[`${against}_verdict`][row]];
   }
   return { x, y, group };

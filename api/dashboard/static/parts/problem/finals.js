@@ -24,7 +24,7 @@ export function finalsCard(page, got) {
     href: winner && final.measurement_id !== winner ? `/compare?a=${winner}&b=${final.measurement_id}` : undefined,
   }));
   const least = Math.min(...strips.map((/** @type {any} */ strip) => strip.median));
-  const pick = got.study.picks?.find((/** @type {any} */ entry) => entry.policy === policy);
+  const pick = got.study.picks.find((/** @type {any} */ entry) => entry.policy === policy);
   const tabs = policies.length < 2 ? nothing : html`<span role="group" aria-label="Policy">${policies.map((name) => html`
     <button type="button" class="tab small" aria-pressed=${String(name === policy)} @click=${() => { got.made = {}; page.set({ finals: name }); }}>${name}</button>`)}</span>`;
   return html`${tabs}<chart-strips .data=${{

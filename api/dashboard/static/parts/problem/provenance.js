@@ -23,7 +23,7 @@ export function historyCard(_page, got) {
   if (!items?.length) return nothing;
   return html`<h2>History of the best</h2><div class="scroll tall" tabindex="0" role="region" aria-label="History of the best"><table>
     <thead><tr><th scope="col">When, UTC</th><th scope="col">Policy</th><th scope="col" class="num">µs</th><th scope="col">Why</th></tr></thead>
-    <tbody>${items.toReversed().map((/** @type {any} */ item) => html`<tr><td>${clock(item.changed_at ?? item.at ?? item.created_at)}</td><td>${item.policy}</td>
+    <tbody>${items.toReversed().map((/** @type {any} */ item) => html`<tr><td>${clock(item.at)}</td><td>${item.policy}</td>
       <td class="num">${item.measurement_id && item.previous_id ? html`<a href=${`/compare?a=${item.measurement_id}&b=${item.previous_id}`}>${number(item.median_us)}</a>` : number(item.median_us)}</td>
       <td>${item.reason}</td></tr>`)}</tbody></table></div>
     <p class="says">A slower best replaces a faster one only when the faster program is gone.</p>`;
