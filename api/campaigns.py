@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -28,6 +28,7 @@ from api.http_errors import responses
 from api.large_bodies import LargeBodyRoute
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, Strict
+from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams, count_stream, may_go_on
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -191,7 +192,8 @@ async def watch_campaign(
 
     After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
     """
-    feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id))
+    follower: SnapshotFollower = request.app.state.follower
+    feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id), follower.poll)
     streams: EventStreams = request.app.state.streams
     loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
@@ -207,10 +209,14 @@ async def watch_campaign(
 
 
 class _EventFeed:
-    """The events of one campaign that one listener has not received yet."""
+    """The events of one campaign that one listener has not received yet.
 
-    def __init__(self, store: Store, campaign_id: int, since: datetime) -> None:
-        self._store, self._campaign_id, self._since = store, campaign_id, since
+    Args:
+        catch_up: called before events are told: whoever hears of a result asks for it at once.
+    """
+
+    def __init__(self, store: Store, campaign_id: int, since: datetime, catch_up: Callable[[], None]) -> None:
+        self._store, self._campaign_id, self._since, self._catch_up = store, campaign_id, since, catch_up
         self._sent: set[int] = set()
         self._progress: dict[str, Any] = {}
         self.ended = False
@@ -227,6 +233,8 @@ class _EventFeed:
             self.ended = True
             summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
             events.append(ServerSentEvent(event="end", data=summary.model_dump(mode="json")))
+        if events:
+            self._catch_up()
         return events
 
     def _results(self) -> Iterator[ServerSentEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -14,6 +15,7 @@ from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
 from api.schemas import Body, DeviceName
+from tuner.errors import StoreError
 from tuner.evidence.records import BestChange
 from tuner.evidence.store import Store
 
@@ -72,4 +74,8 @@ def get_history(request: Request, response: Response, query: Annotated[HistoryQu
 def roll_back(body: RollbackIn, request: Request) -> BestChange:
     """Undoes a change: restores the best that it replaced. Returns the new change."""
     store: Store = request.app.state.store
-    return store.roll_back(body.problem.problem(), body.device, body.change)
+    made = store.roll_back(body.problem.problem(), body.device, body.change)
+    # What was undone is no longer answered; a store that can't be read now is read a moment later.
+    with suppress(StoreError):
+        request.app.state.follower.poll()
+    return made

@@ -92,8 +92,8 @@ class Feed:
     """Compares the store with its earlier state.
 
     Args:
-        catch_up: called with the number of the last change of a best before any is told: whoever hears of one asks for
-            it at once, and answers must know it by then.
+        catch_up: called with the number of the last change of a best before anything is told: whoever hears of a best,
+            or of a round that ended, asks at once, and answers must know it by then.
     """
 
     def __init__(
@@ -120,8 +120,6 @@ class Feed:
         seen = self._seen
         first = seen.since is None
         changes = self._store.changed()
-        if changes["best"] != seen.changes.get("best"):
-            self._catch_up(changes["best"])
         with self._store.transaction() as session:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
@@ -129,6 +127,9 @@ class Feed:
             campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(seen.campaigns)}).all()
             if first or any(event.name == "round" for event in events) or self._changed(campaigns):
                 events += list(self._campaigns_of(session, campaigns))
+        if first or events:
+            # A round may have ended, with a best, after the first look at the numbers.
+            self._catch_up(self._store.changed()["best"])
         for number in joined:
             for worker in self._workers.page(number - 1, 1, gone=True):
                 events.append(Event("worker", _plain(worker), worker.device))

@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from fastapi.testclient import TestClient
 
 from api import snapshot_follower
 from api.access import AccessPolicy
@@ -313,3 +314,49 @@ def test_whoever_hears_of_a_best_can_ask_for_it(tmp_path: Path, monkeypatch: pyt
                 _, (name, last, _) = events_of(url, last, 2)
             with Client(url) as client:
                 assert client.best(PROBLEM.m, PROBLEM.n, PROBLEM.k, device=DEVICE).time_us == us
+
+
+def test_what_a_round_found_is_caught_up_with_before_its_end_is_told(
+    store: Store, board: ProgressBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught: list[int] = []
+    feed = Feed(store, Workers(store, PATIENT), board, caught.append)
+    fleet = Fleet(store)
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    feed.poll()
+    changed = store.changed
+
+    def before_the_round_ends() -> dict[str, int]:
+        found = changed()
+        monkeypatch.undo()
+        hand.work(task)
+        return found
+
+    monkeypatch.setattr(store, "changed", before_the_round_ends)
+    assert [event.data["status"] for event in feed.poll() if event.name == "problem"] == ["done"]
+    assert caught[-1] == changed()["best"] > 0
+
+
+def test_whoever_asks_after_an_end_or_an_undoing_gets_what_came_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_follower, "_POLL_SECONDS", 3600.0)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, TestClient(create_app(store)) as http:
+        while http.get("/readyz").status_code != 200:
+            pass
+        fleet = Fleet(store)
+        campaign = fleet.campaign(PROBLEMS[:1])
+        hand = fleet.hand()
+        hand.work(hand.claimed())
+        fleet.sweeper.sweep()
+        assert "event: end" in http.get(f"/v1/campaigns/{campaign.id}/events").text
+        asked: dict[str, int | str] = {"m": PROBLEMS[0].m, "n": PROBLEMS[0].n, "k": PROBLEMS[0].k}
+        assert http.get("/v1/best", params=asked | {"require": "measured"}).status_code == 200
+        for us in (10.0, 9.0):
+            keep_best(store, us=us)
+        change = store.best_changes(PROBLEM, DEVICE)[-1].id
+        problem: dict[str, int | str] = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
+        http.post("/v1/best:rollback", json={"problem": problem, "device": DEVICE, "change": change})
+        assert http.get("/v1/best", params=problem | {"device": DEVICE}).json()["time_us"] == 10.0
