@@ -295,6 +295,26 @@ def test_older_answers_do_not_replace_newer_ones(opened: Opener, tmp_path: Path)
         page.close()
 
 
+def test_defaults_of_an_earlier_question_are_not_those_of_the_next(opened: Opener, url: str) -> None:
+    page = opened("/")
+    page.wait_for_selector("select[name=device] option", state="attached")
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/v1/explain", lambda route: held.append((route, route.fetch())), times=1)
+    knobs = "[aria-label^='Knobs that differ']"
+    page.fill("#shape", "1x4096x14336")
+    page.wait_for_selector(knobs)
+    settled(page)
+    with page.expect_response("**/v1/explain"):
+        page.fill("#shape", "4096x4096x4096")
+    settled(page)
+    shown = page.inner_html(knobs)
+    ((route, answer),) = held
+    route.fulfill(response=answer)
+    settled(page)
+    assert page.inner_html(knobs) == shown
+    page.close()
+
+
 def test_what_changes_before_a_page_listens_is_shown(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         keep_best(store)

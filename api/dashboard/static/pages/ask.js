@@ -63,7 +63,8 @@ export async function open(page) {
     if (turn !== asked || !answer) return;
     Object.assign(state, { answer, sentence: "" });
     page.redraw();
-    state.defaults = answer.config ? await defaultsOf(page, answer) : {};
+    const defaults = answer.config ? await defaultsOf(page, answer) : {};
+    if (turn === asked) Object.assign(state, { defaults });
     page.redraw();
   }
 
