@@ -29,6 +29,8 @@ WHOLE: Final = (
     joinedload(MeasurementRow.provenance),
     joinedload(MeasurementRow.revoked),
 )
+#: PostgreSQL's SQLSTATE.
+_UNIQUE_VIOLATION: Final = "23505"
 #: Condition on a measurement: it was not revoked.
 IN_THE_RUNNING: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
 
@@ -142,13 +144,20 @@ def _insert(
         session.execute(statement, rows)
         return []
     except IntegrityError as error:
-        if "unique" not in str(error.orig).lower():
+        if not _repeats(error):
             raise
         named = measurements[0].config.key if len(measurements) == 1 else f"one of {len(measurements)} candidates"
         raise AlreadyMeasured(
             f"{named} was already measured in study {study_id}: a study measures a config once per stage; start a "
             f"fresh study to measure it again"
         ) from error
+
+
+def _repeats(error: IntegrityError) -> bool:
+    """Whether a unique constraint refused it."""
+    # A server speaks any language and quotes the row; SQLite has these words only, and so has our trigger.
+    state = getattr(error.orig, "sqlstate", None)
+    return state == _UNIQUE_VIOLATION if state else str(error.orig).startswith("UNIQUE constraint failed")
 
 
 def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
