@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -32,14 +33,16 @@ def is_endless(path: Path) -> bool:
 
 
 @contextmanager
-def whole_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """Writes a file that replaces `path` when the block succeeds, and leaves `path` untouched when it fails.
+def whole_file(path: Path, mode: int = 0o644, replace: bool = True) -> Iterator[IO[bytes]]:
+    """Writes a file that takes the place of `path` when the block succeeds, and leaves `path` untouched when it fails.
 
     Args:
-        path: replaced if it exists; its folder is created.
+        path: its folder is created.
         mode: permission bits.
+        replace: a file that exists by then; if not, that one stays.
 
     Raises:
+        FileExistsError: it exists, and isn't to be replaced.
         OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +53,25 @@ def whole_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(partial, mode)
-        os.replace(partial, path)
+        if replace or not _linked(partial, path):
+            os.replace(partial, path)
     finally:
         Path(partial).unlink(missing_ok=True)
+
+
+def _linked(partial: str, path: Path) -> bool:
+    """Gives a file a second name that nothing has; False on a file system without such links.
+
+    Raises:
+        FileExistsError: something has that name.
+    """
+    try:
+        os.link(partial, path)
+    except OSError:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        return False
+    return True
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,16 +54,23 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
     """
     try:
         if path.exists():
-            raise StoreError(f"{path} exists: a backup never overwrites; give another file")
+            raise _taken(path)
         with (
-            whole_file(path, mode=0o600) as file,
+            whole_file(path, mode=0o600, replace=False) as file,
             gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as lines,
         ):
             return _write(engine, lines)
     except OSError as error:
+        # Another backup may have been written there meanwhile.
+        if isinstance(error, FileExistsError) and os.path.lexists(path):
+            raise _taken(path) from error
         raise StoreError(f"{path} can't be written ({error.strerror}): free space or give another file") from error
     except FAILURES as error:
         raise unusable(str(engine.url), error) from error
+
+
+def _taken(path: Path) -> StoreError:
+    return StoreError(f"{path} exists: a backup never overwrites; give another file")
 
 
 def restore_backup(path: Path, url: str) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,30 @@ def test_a_backup_never_overwrites(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(StoreError, match="can't be written"):
             store.backup(tmp_path / "file" / "b.gz")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_during_a_backup_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    write = backup._write
+
+    def meanwhile(engine: sa.Engine, lines: gzip.GzipFile) -> dict[str, int]:
+        (tmp_path / "b.gz").write_text("precious")
+        return write(engine, lines)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "this file system has no links")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        store.backup(tmp_path / "a.gz")
+        monkeypatch.setattr(backup, "_write", meanwhile)
+        with pytest.raises(StoreError, match="never overwrites"):
+            store.backup(tmp_path / "b.gz")
+    assert (tmp_path / "b.gz").read_text() == "precious"
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def cut(data: bytes) -> bytes:
