@@ -88,7 +88,7 @@ def past_of(session: Session, of: Mapping[str, int], policy: str, current: int |
         ProvenanceRow, ProvenanceRow.id == MeasurementRow.provenance_id
     )
     rows = session.execute(query.where(MeasurementRow.id.in_(ids), IN_THE_RUNNING))
-    return [Past(number, Provenance(**content)) for number, content in rows]
+    return [Past(number, by) for number, content in rows if (by := codec.provenance_of(content))]
 
 
 def record(session: Session, row: BestRow, measurement_id: int | None, reason: str, version: int) -> BestChangeRow:

@@ -21,7 +21,7 @@ from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined
 from tuner.evidence.picks import verdicts
-from tuner.evidence.records import Best, Outcome, Provenance, Unreadable
+from tuner.evidence.records import Best, Outcome, Unreadable
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
@@ -131,7 +131,7 @@ def replace(session: Session, row: BestRow, best: Best, reason: str) -> None:
 def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
     """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any."""
     programs = {
-        policy: Provenance(**content).program
+        policy: by.program if (by := codec.provenance_of(content)) else None
         for policy, content in session.execute(
             select(BestRow.policy, ProvenanceRow.content)
             .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id)

@@ -172,6 +172,14 @@ def _provenance(content: str) -> Provenance:
     return from_json(Provenance, content)
 
 
+def provenance_of(content: Mapping[str, object]) -> Provenance | None:
+    """A stored provenance, without what only a newer version knows; None for one that is malformed."""
+    try:
+        return from_document(Provenance, content)
+    except ValidationError:
+        return None
+
+
 def _optional(kind: type[T], content: dict[str, Any] | None) -> T | None:
     return None if content is None else from_document(kind, content)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import httpx2
 import pytest
@@ -19,6 +19,7 @@ from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import tokens
+from tuner.evidence.models import ProvenanceRow
 from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
 
@@ -119,6 +120,21 @@ def test_what_is_served_is_of_the_newest_program(store: Store) -> None:
     offer(store, 30.0, OTHER_KERNELS, Policy.CHAIN)
     assert served_us(store) == 30.0
     assert sorted(each.problem.m for each in store.bests(DEVICE) if each.served) == [8, PROBLEM.m]
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_a_provenance_of_another_version_stops_no_later_best(store: Store, newer: bool) -> None:
+    with store.transaction(writes=True) as session:
+        content = asdict(PROVENANCE) | {"vbios": "96"} if newer else {}
+        session.add(ProvenanceRow(digest=PROVENANCE.digest, content=content))
+    offer(store, 20.0, policy=Policy.CHAIN)
+    offer(store, 10.0)
+    # Judging reads the past of its policy, and serving every policy.
+    assert offer(store, 12.0, OTHER_KERNELS) == []
+    assert served_us(store) == 12.0
+    # What was replaced is recognised where its program can be read.
+    remarks = offer(store, 11.0)
+    assert ("replaced by" in "".join(remarks)) == newer
 
 
 def test_a_change_is_rolled_back_and_what_it_set_does_not_come_back(store: Store) -> None:
