@@ -71,6 +71,21 @@ class TestMisses:
         found, total = misses.page(store)
         assert ([miss.device for miss in found], total) == (["NVIDIA L40S"], 1)
 
+    def test_a_miss_says_when_it_was_asked_first_and_last(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problems = [Gemm.of(m, 256, 256) for m in (64, 128)]
+        for problem in (*problems, problems[0]):
+            misses.add(store, {(problem.key, DEVICE): 1})
+        often, once = misses.page(store)[0]
+        assert (often.problem, often.count) == (problems[0], 2)
+        assert often.first_at < once.first_at == once.last_at < often.last_at
+        # Of those asked as often, the one that was not asked for longest is dropped.
+        misses.add(store, {(problems[1].key, DEVICE): 1})
+        monkeypatch.setattr(misses, "MOST_MISSES", 1)
+        misses.add(store, {})
+        assert [miss.problem for miss in misses.page(store)[0]] == [problems[1]]
+
     def test_questions_that_accept_only_measurements_are_counted(self, http: TestClient) -> None:
         for device in (DEVICE, "a card that nobody knows"):
             asked = OTHER | {"device": device, "require": "measured"}

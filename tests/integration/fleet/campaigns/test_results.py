@@ -1,0 +1,98 @@
+"""What a campaign says of itself is of its own problems and rounds alone, on both kinds of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from space.kinds.gemm import Gemm
+from space.registry import problem_from_key
+from tests.fleet import PROBLEMS, Fleet, Hand, failing
+from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
+
+
+@pytest.fixture
+def fleet(database_url: str) -> Iterator[Fleet]:
+    with Store.open(database_url) as store:
+        yield Fleet(store)
+
+
+def fail(hand: Hand) -> int:
+    """Ends a round whose candidates all fail; their number."""
+    task = hand.claimed()
+    batch, problem = hand.begin(task).propose(), problem_from_key(task.problem_key)
+    assert isinstance(problem, Gemm)
+    hand.report(task, [failing(config, problem) for config in batch], ended="tried")
+    return len(batch)
+
+
+def test_campaigns_do_not_count_each_others_problems(fleet: Fleet) -> None:
+    first, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    tried = len(hand.work(hand.claimed()))
+    second = fleet.campaign(PROBLEMS[1:4], counts=(1, 2, 3))
+    timeouts = fail(hand)
+    hand.begin(hand.claimed())
+    of_first, of_second = (results.summary(fleet.store, each.id) for each in (first, second))
+    assert of_first.progress.problems == {"waiting": 0, "open": 0, "done": 1, "parked": 0, "skipped": 0}
+    assert of_second.progress.problems == {"waiting": 1, "open": 1, "done": 0, "parked": 1, "skipped": 0}
+    assert (of_first.progress.tried, of_second.progress.tried) == (tried, timeouts)
+    # Not counted as left: what has been tried of problems that have ended.
+    assert of_second.progress.most_candidates == timeouts + 2 * 20
+    assert (of_first.failed, of_second.failed) == ({}, {"timeout": timeouts})
+    assert (of_first.parked, of_second.parked) == ({}, {"nothing correct": 1})
+    assert (of_first.progress.rounds_running, of_second.progress.rounds_running) == (0, 1)
+    assert of_first.gain is not None
+    assert (of_first.gain.problems, of_second.gain) == (1, None)
+    # The first one was given no counts.
+    assert of_first.won is None
+    assert [progress.campaign.id for progress in results.newest(fleet.store, 1)] == [second.id]
+
+
+def test_only_workers_that_live_on_a_campaigns_cards_count_as_its_own(fleet: Fleet) -> None:
+    campaign = fleet.campaign(PROBLEMS[:1])
+    elsewhere = replace(fleet.hand(1).device.facts, uuid="GPU-9", name="NVIDIA H100 80GB HBM3", sm_count=132)
+    fleet.workers.register("elsewhere", elsewhere)
+    fleet.workers.leave(fleet.hand(2).id)
+    assert results.progress(fleet.store, campaign.id).workers == 1
+
+
+def test_a_rate_is_of_recent_rounds_of_the_campaign(fleet: Fleet) -> None:
+    first, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    hand.work(hand.claimed())
+    second = fleet.campaign(PROBLEMS[1:3])
+    assert results.progress(fleet.store, first.id).candidates_a_second
+    assert results.progress(fleet.store, second.id).candidates_a_second is None
+    hand.work(hand.claimed())
+    running = results.progress(fleet.store, second.id)
+    assert running.candidates_a_second
+    assert running.seconds_left is not None
+    fleet.campaigns.pause(second.id)
+    paused = results.progress(fleet.store, second.id)
+    assert (paused.campaign.status, paused.seconds_left) == (CampaignStatus.PAUSED, None)
+    with fleet.store.transaction(writes=True) as session:
+        for row in session.scalars(sa.select(RoundRow)):
+            assert row.ended_at is not None
+            row.ended_at -= timedelta(minutes=6)
+    assert results.progress(fleet.store, second.id).candidates_a_second is None
+
+
+def test_problems_are_asked_by_page_status_and_time(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[3:5])
+    campaign, hand = fleet.campaign(PROBLEMS[:3], priority=1), fleet.hand()
+    hand.work(hand.claimed())
+    fail(hand)
+    all_three = results.problems(fleet.store, campaign.id)
+    assert [each.problem for each in all_three] == list(PROBLEMS[:3])
+    first, second, _ = all_three
+    assert results.problems(fleet.store, campaign.id, after=first.id, limit=1) == [second]
+    assert results.problems(fleet.store, campaign.id, status=ProblemStatus.DONE) == [first]
+    # Who asks since the last that was seen gets it again: another may have ended at the same moment.
+    assert results.problems(fleet.store, campaign.id, since=second.ended_at) == [second]
+    assert results.problems(fleet.store, campaign.id, since=first.ended_at) == [first, second]
