@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 from api.access import AccessPolicy
 from api.app import create_app
 from gemmtune.command import app as command
+from space.devices import profile_named
 from space.explain import is_legal
 from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import StoreError, UnknownWorker
-from tuner.evidence import bests, revocations, tokens
-from tuner.evidence.records import Best
+from tuner.evidence import bests, measurements, revocations, tokens
+from tuner.evidence.physics import impossible
+from tuner.evidence.records import Author, Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results, rounds
 from tuner.fleet.campaigns.records import RoundReport
@@ -73,6 +75,8 @@ def test_a_bad_workers_reports_leave_and_the_best_of_the_rest_is_served(store: S
     assert store.finals_beside(forged) == []
     assert (found.measurements, found.bests) == (2, 1)
     assert served_us(store) == 10.0
+    # Candidates that only the bad worker screened were not tried.
+    assert [(best.tried, best.failed) for best in store.bests()] == [(1, {})]
     app.state.follower.poll()
     assert http.get("/v1/best", params=ASKED).json()["time_us"] == 10.0
     assert [entry["median_us"] for entry in http.get(f"/v1/tables/{DEVICE}").json()["entries"]] == [10.0]
@@ -234,6 +238,49 @@ def test_a_study_whose_finals_were_revoked_does_not_end_with_one_of_them(store: 
     hand.report(task, (), ended="done")
     problems = results.progress(store, 1).problems
     assert (problems["done"], problems["waiting"]) == (0, 1)
+
+
+def test_a_study_that_began_after_a_revocation_goes_on_when_older_reports_are_revoked(store: Store) -> None:
+    fleet = Fleet(store)
+    for number in (0, 1):
+        tell(fleet.hand(number), 10.0 + number, forged=number == 1)
+    revocations.revoke(store, worker="worker-1")
+    honest = fleet.hand(2)
+    tell(honest, 12.0)
+    revocations.revoke(store, worker="worker-0")
+    fleet.campaign([PROBLEM])
+    task = honest.claimed()
+    past = fleet.rounds.begin(task.round_id, task.lease, provenance(2))
+    assert [trial.config for trial in past.tried] == [HONEST]
+    assert served_us(store) == 12.0
+
+
+def test_a_best_that_was_rolled_back_does_not_return_when_the_next_is_revoked(store: Store) -> None:
+    fleet = Fleet(store)
+    for number, us in enumerate((10.0, 5.0)):
+        tell(fleet.hand(number), us, forged=number == 1)
+    store.roll_back(PROBLEM, DEVICE, store.best_changes(PROBLEM, DEVICE)[-1].id)
+    study = store.begin_study(study_key(PROBLEM))
+    number = tokens.make(store, "node", ["work"])[0].id
+    with store.transaction(writes=True) as session:
+        place = replace(measurements.Place.of(session, study.id), author=Author(token_id=number))
+        prepared = measurements.prepare(session, place, taken(7.0, forged=False), PROVENANCE)
+        last = measurements.insert_prepared(session, prepared)[-1]
+    store.set_bests([Best(PROBLEM, DEVICE, "cuda", last, None, None, None, 1, {})])
+    assert served_us(store) == 7.0
+    revocations.revoke(store, token="node")
+    assert served_us(store) == 10.0
+
+
+def test_finals_that_no_kernel_could_reach_replace_no_revoked_best(store: Store) -> None:
+    study = store.begin_study(study_key(PROBLEM))
+    (fast,) = store.record_many(study.id, [measured(HONEST, 0.002, PROBLEM, "final", samples=11)], PROVENANCE)
+    assert impossible(PROBLEM, profile_named(DEVICE), fast.measurement)
+    fleet = Fleet(store)
+    for number, us in enumerate((10.0, 5.0)):
+        tell(fleet.hand(number), us, forged=number == 1)
+    revocations.revoke(store, worker="worker-1")
+    assert served_us(store) == 10.0
 
 
 def test_what_is_revoked_while_a_best_is_stored_does_not_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
