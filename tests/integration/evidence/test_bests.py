@@ -1,0 +1,89 @@
+"""Which bests a question finds: the served ones of its device, one measured on a GPU before a replayed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from space.config import Config
+from space.kinds.gemm import Gemm
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.errors import NothingMeasured
+from tuner.evidence.quick_bests import QuickBests
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from workers.measurement import Policy
+
+NEAR = replace(PROBLEM, m=2 * PROBLEM.m)
+OTHER = "NVIDIA H100 80GB HBM3"
+CHAINED, BURST, ELSEWHERE = (FAMILY.config({"tile_n": n}) for n in (64, 128, 192))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def put(
+    store: Store, config: Config, us: float, policy: Policy = Policy.CHAIN, kind: str = "cuda", problem: Gemm = NEAR,
+    device: str = DEVICE,
+) -> Best:  # fmt: skip
+    study = store.begin_study(replace(study_key(problem, device), device_kind=kind), fresh=True)
+    stored = store.record(study.id, measured(config, us, problem, "final", policy=policy), PROVENANCE)
+    assert store.set_bests([Best(problem, device, kind, stored, None, None, None, 1, {})]) == []
+    found = store.best(problem, device, policy)
+    assert found is not None
+    return found
+
+
+def test_only_the_served_best_of_a_device_is_found(store: Store, database_url: str) -> None:
+    served, other = put(store, CHAINED, 10.0), put(store, BURST, 5.0, Policy.BURST)
+    elsewhere = put(store, ELSEWHERE, 4.0, device=OTHER)
+    assert (served.served, other.served, elsewhere.served) == (True, False, True)
+    assert store.best(NEAR, DEVICE) == served
+    assert store.best(NEAR, DEVICE, Policy.BURST) == other
+    assert store.bests(DEVICE) == store.neighbours(PROBLEM, DEVICE) == store.served_of(DEVICE, [NEAR.key]) == [served]
+    assert len(store.bests()) == 2
+    assert store.winners_near(PROBLEM, DEVICE) == (CHAINED,)
+    assert [best for _, best in store.bests_after(0, 10)] == [served, elsewhere]
+    (first, _), (second, _) = store.bests_after(0, 10)
+    assert [number for number, _ in store.bests_after(0, 1)] == [first]
+    assert [number for number, _ in store.bests_after(first, 10)] == [second]
+    index = [(device, row[0]) for device, _, part in store.best_index(1) for row in part]
+    assert sorted(index) == sorted([(DEVICE, NEAR.key), (OTHER, NEAR.key)])
+    if store.embedded:
+        with QuickBests.open(database_url) or pytest.fail("not opened") as quick:
+            assert quick.best(NEAR, DEVICE) == served
+            assert quick.best(NEAR, DEVICE, Policy.BURST) == other
+            assert quick.neighbours(PROBLEM, DEVICE) == [served]
+            assert quick.neighbours(NEAR, DEVICE) == store.neighbours(NEAR, DEVICE) == []
+
+
+def test_one_measured_on_a_gpu_comes_before_a_replayed_one(store: Store, database_url: str) -> None:
+    put(store, BURST, 5.0, kind="recorded")
+    best = put(store, CHAINED, 10.0)
+    assert store.best(NEAR, DEVICE) == best
+    # Whoever keeps the last of each problem keeps it, too.
+    assert store.served_of(DEVICE, [NEAR.key])[-1] == best
+    if store.embedded:
+        with QuickBests.open(database_url) or pytest.fail("not opened") as quick:
+            assert quick.best(NEAR, DEVICE) == best
+
+
+def test_the_history_is_of_one_problem_on_one_device(store: Store) -> None:
+    for problem, device in ((NEAR, DEVICE), (NEAR, OTHER), (PROBLEM, DEVICE)):
+        keep_best(store, problem, device, us=10.0)
+        keep_best(store, problem, device, us=5.0)
+    histories = [store.best_changes(problem, device) for problem, device in ((NEAR, DEVICE), (NEAR, OTHER))]
+    assert [len(changes) for changes in histories] == [2, 2]
+    assert store.best_changes(NEAR, DEVICE, after=histories[0][0].id) == histories[0][1:]
+    for problem, device in ((PROBLEM, DEVICE), (NEAR, OTHER)):
+        with pytest.raises(NothingMeasured, match="has no change"):
+            store.roll_back(problem, device, histories[0][1].id)
+    store.roll_back(NEAR, DEVICE, histories[0][1].id)
+    assert {(best.problem, best.device): best.median_us for best in store.bests()} == {
+        (NEAR, DEVICE): 10.0, (NEAR, OTHER): 5.0, (PROBLEM, DEVICE): 5.0,
+    }  # fmt: skip
