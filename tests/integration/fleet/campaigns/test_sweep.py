@@ -1,0 +1,80 @@
+"""What a sweep changes is of its campaign and its status alone, on both kinds of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from tests.fleet import PROBLEMS, Fleet, time_of
+from tests.support import measured
+from tuner.evidence.campaign_models import CampaignProblemRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus
+
+SPENT = CampaignBudget(candidates=50, rounds=11, gpu_seconds=1.0)
+
+
+@pytest.fixture
+def fleet(database_url: str) -> Iterator[Fleet]:
+    with Store.open(database_url) as store:
+        yield Fleet(store)
+
+
+def spend(fleet: Fleet, campaign_id: int, seconds: float) -> None:
+    """Charges GPU time to a campaign's first problem."""
+    item = sa.select(sa.func.min(CampaignProblemRow.id)).where(CampaignProblemRow.campaign_id == campaign_id)
+    with fleet.store.transaction(writes=True) as session:
+        row = sa.update(CampaignProblemRow).where(CampaignProblemRow.id == item.scalar_subquery())
+        session.execute(row.values(gpu_seconds=seconds))
+
+
+def statuses(fleet: Fleet, campaign_id: int) -> dict[str, int]:
+    counts = results.progress(fleet.store, campaign_id).problems
+    return {status: count for status, count in counts.items() if count}
+
+
+def test_a_round_that_runs_when_the_gpu_time_is_spent_goes_on(fleet: Fleet) -> None:
+    campaign, hand, other = fleet.campaign(PROBLEMS[:3], budget=SPENT), fleet.hand(0), fleet.hand(1)
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    running = other.claimed()
+    other.begin(running)
+    hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
+    spend(fleet, campaign.id, 1.0)
+    fleet.sweeper.sweep()
+    assert statuses(fleet, campaign.id) == {"waiting": 1, "open": 1, "skipped": 1}
+    # Asked again, it is the same round with its whole budget.
+    assert other.claimed() == running
+    other.work(running)
+    assert statuses(fleet, campaign.id) == {"waiting": 1, "done": 1, "skipped": 1}
+
+
+def test_a_campaign_that_does_not_run_keeps_its_problems(fleet: Fleet) -> None:
+    campaign = fleet.campaign(PROBLEMS[:2], budget=SPENT)
+    spend(fleet, campaign.id, 2.0)
+    fleet.campaigns.pause(campaign.id)
+    fleet.sweeper.sweep()
+    assert statuses(fleet, campaign.id) == {"waiting": 2}
+    fleet.campaigns.resume(campaign.id)
+    fleet.sweeper.sweep()
+    assert statuses(fleet, campaign.id) == {"skipped": 2}
+
+
+def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fleet) -> None:
+    spent = fleet.campaign(PROBLEMS[:1], budget=SPENT)
+    spend(fleet, spent.id, 2.0)
+    fleet.sweeper.sweep()
+    campaign, hand = fleet.campaign(PROBLEMS[1:2]), fleet.hand()
+    task = hand.claimed()
+    fleet.sweeper.sweep()
+    assert fleet.campaigns.get(campaign.id).status is CampaignStatus.RUNNING
+    hand.work(task)
+    fleet.sweeper.sweep()
+    ended = [fleet.campaigns.get(each.id) for each in (spent, campaign)]
+    assert [each.status for each in ended] == [CampaignStatus.FINISHED] * 2
+    assert [each.stopped_because for each in ended] == [
+        "the campaign's GPU time is spent", "every problem has ended",
+    ]  # fmt: skip
