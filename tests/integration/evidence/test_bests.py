@@ -11,8 +11,9 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import NothingMeasured
+from tuner.evidence import measurements, revocations, tokens
 from tuner.evidence.quick_bests import QuickBests
-from tuner.evidence.records import Best
+from tuner.evidence.records import Author, Best
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 
@@ -87,3 +88,34 @@ def test_the_history_is_of_one_problem_on_one_device(store: Store) -> None:
     assert {(best.problem, best.device): best.median_us for best in store.bests()} == {
         (NEAR, DEVICE): 10.0, (NEAR, OTHER): 5.0, (PROBLEM, DEVICE): 5.0,
     }  # fmt: skip
+
+
+def test_who_follows_changes_meets_the_last_one(store: Store) -> None:
+    """A follower whose last number is below the counter's would ask for ever."""
+
+    def last() -> int:
+        return store.bests_after(0, 10)[-1][0]
+
+    put(store, CHAINED, 10.0)
+    put(store, BURST, 5.0, Policy.BURST)
+    put(store, BURST, 4.0, Policy.BURST)
+    assert last() == store.changed()["best"]
+    store.roll_back(NEAR, DEVICE, store.best_changes(NEAR, DEVICE)[-1].id)
+    assert store.best(NEAR, DEVICE, Policy.BURST) is not None
+    assert last() == store.changed()["best"]
+
+
+def test_a_best_that_is_restored_where_none_is_left_is_served(store: Store) -> None:
+    number = tokens.make(store, "node", ["work"])[0].id
+    study = store.begin_study(study_key(NEAR))
+    with store.transaction(writes=True) as session:
+        place = replace(measurements.Place.of(session, study.id), author=Author(token_id=number))
+        prepared = measurements.prepare(session, place, [measured(CHAINED, 10.0, NEAR, "final")], PROVENANCE)
+        (first,) = measurements.insert_prepared(session, prepared)
+    store.set_bests([Best(NEAR, DEVICE, "cuda", first, None, None, None, 1, {})])
+    better = keep_best(store, NEAR, us=5.0)
+    undone = store.roll_back(NEAR, DEVICE, store.best_changes(NEAR, DEVICE)[-1].id)
+    revocations.revoke(store, token="node")
+    assert store.bests() == []
+    store.roll_back(NEAR, DEVICE, undone.id)
+    assert [best.winner for best in store.bests()] == [better.winner]
