@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from tests.fleet import PROBLEMS, Fleet, Hand, failing
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
+from tuner.fleet.campaigns.records import Campaign, CampaignStatus, ProblemStatus
 
 
 @pytest.fixture
@@ -53,6 +53,34 @@ def test_campaigns_do_not_count_each_others_problems(fleet: Fleet) -> None:
     # The first one was given no counts.
     assert of_first.won is None
     assert [progress.campaign.id for progress in results.newest(fleet.store, 1)] == [second.id]
+
+
+def test_what_an_open_problem_has_tried_is_not_left(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.report(task, [failing(config, PROBLEMS[0]) for config in batch])
+    for problem in ("waiting", "open"):
+        stands = results.progress(fleet.store, campaign.id)
+        assert (stands.problems[problem], stands.tried, stands.most_candidates) == (1, len(batch), 20)
+        hand.claim()
+
+
+def test_campaigns_are_listed_in_both_orders_and_by_status(fleet: Fleet) -> None:
+    first, second, third = (fleet.campaign(PROBLEMS[place : place + 1]).id for place in range(3))
+    fleet.campaigns.pause(second)
+
+    page = fleet.campaigns.page
+    assert numbers(page(after=first)) == [second, third]
+    assert numbers(page(limit=2)) == [first, second]
+    assert numbers(page(newest=True, limit=2)) == [third, second]
+    assert numbers(page(newest=True, after=second)) == [first]
+    for newest in (False, True):
+        assert numbers(page(status=CampaignStatus.PAUSED, newest=newest)) == [second]
+
+
+def numbers(campaigns: Sequence[Campaign]) -> list[int]:
+    return [campaign.id for campaign in campaigns]
 
 
 def test_only_workers_that_live_on_a_campaigns_cards_count_as_its_own(fleet: Fleet) -> None:
