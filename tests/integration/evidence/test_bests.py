@@ -115,7 +115,10 @@ def test_a_best_that_is_restored_where_none_is_left_is_served(store: Store) -> N
     store.set_bests([Best(NEAR, DEVICE, "cuda", first, None, None, None, 1, {})])
     better = keep_best(store, NEAR, us=5.0)
     undone = store.roll_back(NEAR, DEVICE, store.best_changes(NEAR, DEVICE)[-1].id)
+    elsewhere = put(store, ELSEWHERE, 4.0, device=OTHER)
     revocations.revoke(store, token="node")
-    assert store.bests() == []
+    assert store.bests() == [elsewhere]
+    # A removal that comes later than the page's end would hide the changes between.
+    assert [best for _, best in store.bests_after(0, 1)] == [elsewhere]
     store.roll_back(NEAR, DEVICE, undone.id)
-    assert [best.winner for best in store.bests()] == [better.winner]
+    assert [best.winner for best in store.bests(DEVICE)] == [better.winner]
