@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,9 +23,18 @@ def composed(
         scales: of A and B, which multiply A·B too.
     """
     plain = bias is None and source is None and alpha == 1.0 and activation == "none" and scales is None
-    if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
-        return torch.matmul(a, b)
-    return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+    with uncast(a.device):
+        if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
+            return torch.matmul(a, b)
+        return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+
+
+def uncast(device: torch.device) -> AbstractContextManager[None]:
+    """No autocast inside: it would round f32 operands, and C would have its dtype, where a kernel's has not."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        disabled: AbstractContextManager[None] = torch.autocast(device.type, enabled=False)
+        return disabled
+    return nullcontext()
 
 
 def scaled(x: Tensor, scales: tuple[Tensor, Tensor] | None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gemmtune.torch import streams
-from gemmtune.torch.composed import composed, finished, scaled
+from gemmtune.torch.composed import composed, finished, scaled, uncast
 from gemmtune.torch.operands import INPUTS, OUTPUTS
 from space.kinds.gemm import Gemm
 
@@ -42,16 +42,28 @@ def operator_of(
     if product is None:
         return _composing(activation, dtype)
     if plain and made is dtype:
-        return lambda a, b, bias, source, alpha, beta, out, scales=None: product(a, b, out)
+        return _alone(product)
     wide = torch.float64 if made is torch.int32 else torch.float32
 
     def compute(
         a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
         out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
-        x = scaled(product(a, b, None).to(wide), scales)
-        x = finished(x, bias, source, alpha, beta, activation, dtype)
+        with uncast(a.device):
+            x = scaled(product(a, b, None).to(wide), scales)
+            x = finished(x, bias, source, alpha, beta, activation, dtype)
         return x if out is None else out.copy_(x)
+
+    return compute
+
+
+def _alone(product: Product) -> Compute:
+    def compute(
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        with uncast(a.device):
+            return product(a, b, out)
 
     return compute
 
