@@ -18,6 +18,7 @@ from gemmtune.torch.kernels import prepared
 from gemmtune.torch.operands import (
     OUTPUT_OF,
     Refused,
+    check_composed,
     check_devices,
     check_output,
     output_dtype,
@@ -94,6 +95,7 @@ def gemm(
     if graded:
         if out is not None:
             raise Refused("out has no gradient: call under torch.no_grad(), outside function transforms, or omit out")
+        check_composed(a, b, bias, source, dtype)
         scaling_of(a, b, scale_a, scale_b)
         return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
     if out is not None:
@@ -181,6 +183,7 @@ def _of_nothing(
     dtype: torch.dtype, scales: tuple[Tensor, Tensor] | None, out: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """C of an empty A or B, as torch has it: without elements, or without anything to add up."""
+    check_composed(a, b, bias, source, dtype)
     made = a.new_empty(output_shape(a, b), dtype=dtype)
     if made.numel():
         made = composed(a, b, bias, source, alpha, beta, activation, dtype, scales)

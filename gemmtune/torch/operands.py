@@ -108,6 +108,24 @@ def problem_of(
     return problem
 
 
+def check_composed(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, dtype: torch.dtype) -> None:
+    """Checks what torch's own operators would take and make another C of; they read any strides.
+
+    Raises:
+        Refused: shapes don't go together, or a conversion would lose gradients or imaginary parts.
+    """
+    shape = output_shape(a, b)
+    check_devices(a, b, bias, source)
+    if b.dtype not in INPUTS:
+        raise Refused(f"b is {b.dtype}: {_MULTIPLIED}")
+    if a.is_floating_point() != dtype.is_floating_point:
+        raise Refused(f"C can't have out_dtype {dtype} where a is {a.dtype}: both are integers, or neither is")
+    if bias is not None and list(bias.shape) != shape[-1:]:
+        raise Refused(f"bias is {tuple(bias.shape)}: it must be ({shape[-1]},), one element per column")
+    if source is not None and list(source.shape) != shape:
+        raise Refused(f"source is {tuple(source.shape)}: it must be like C, {tuple(shape)}")
+
+
 def scaling_of(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None) -> str:
     """Which of `space.kinds.gemm.SCALES` the scales of A [..., M, K] and B [K, N] are; empty without any.
 

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import gemm  # noqa: E402
+from gemmtune.torch import Refused, gemm  # noqa: E402
 
 BF16 = torch.bfloat16
 
@@ -28,6 +28,42 @@ def test_autocast_changes_neither_operands_nor_results(graded: bool) -> None:
     for one, wanted in zip(found, expected, strict=True):
         assert one.dtype is torch.float32
         assert torch.allclose(one, wanted, rtol=1e-5, atol=1e-5)
+
+
+GIVEN = {"a": random(4, 32), "b": random(32, 8)}
+REFUSALS = [
+    ({"a": random(32)}, "a vector is one row"),
+    ({"b": random(33, 8)}, "a's columns must be b's rows"),
+    ({"b": random(3, 32, 8)}, "batches are not broadcast"),
+    ({"b": random(32, 8, dtype=torch.complex64)}, "b is torch.complex64: kernels multiply"),
+    ({"b": torch.empty(32, 8, dtype=BF16, device="meta")}, "b is on meta, a on cpu"),
+    ({"bias": random(1)}, r"bias is \(1,\)"),
+    ({"bias": random(3, 4, 8)}, r"bias is \(3, 4, 8\)"),
+    ({"source": random(8)}, r"source is \(8,\)"),
+    ({"out_dtype": torch.int8}, "C can't have out_dtype torch.int8"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSALS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_call_with_gradients_is_refused_as_one_without(given: dict[str, object], said: str) -> None:
+    operands = GIVEN | given
+    a = operands.pop("a").clone().requires_grad_()  # type: ignore[attr-defined]
+    with pytest.raises(Refused, match=said):
+        gemm(a, operands.pop("b"), **operands)  # type: ignore[arg-type]
+
+
+def test_gradients_need_no_layout_of_the_kernels() -> None:
+    a = random(1, 33).requires_grad_()
+    found = gemm(a[:, :32].expand(4, 32), random(32, 8), bias=random(1).expand(8), source=random(8, 4).t())
+    found.sum().backward()
+    assert a.grad is not None
+    assert a.grad.count_nonzero() == 32
+
+
+@pytest.mark.parametrize("given", [{"bias": random(3, 4, 8)}, {"source": random(8)}, {"out_dtype": torch.int8}])
+def test_an_empty_sum_is_refused_as_another(given: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(Refused):
+        gemm(random(4, 0), random(0, 8), **given)
 
 
 def test_what_has_no_data_is_composed_too() -> None:
