@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,8 @@ class _Configuration:
 
 
 CHOSEN: Final = _Configuration()
+#: Held while the source is opened or replaced: one of an earlier configuration must not stay.
+_LOCK: Final = threading.Lock()
 
 
 def configure(
@@ -152,23 +155,25 @@ def configure(
         raise ValueError(f"verify = {verify!r} is unknown: use {' or '.join(VERIFY)}")
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
-    CHOSEN.named = source if isinstance(source, str | Path) else None
-    CHOSEN.opened = None if isinstance(source, str | Path | None) else source
-    CHOSEN.trusted, CHOSEN.token, CHOSEN.insecure = tuple(trusted), token, insecure
-    CHOSEN.verify, CHOSEN.neighbours = verify, neighbours
-    # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
-    CHOSEN.generation += 1
+    with _LOCK:
+        CHOSEN.named = source if isinstance(source, str | Path) else None
+        CHOSEN.opened = None if isinstance(source, str | Path | None) else source
+        CHOSEN.trusted, CHOSEN.token, CHOSEN.insecure = tuple(trusted), token, insecure
+        CHOSEN.verify, CHOSEN.neighbours = verify, neighbours
+        # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
+        CHOSEN.generation += 1
 
 
 def chosen() -> Source:
     """The configured source.
 
     Raises:
-        TunerError: it can't be opened.
+        TunerError, GemmtuneError: it can't be opened.
     """
-    if CHOSEN.opened is None:
-        CHOSEN.opened = _open(CHOSEN)
-    return CHOSEN.opened
+    with _LOCK:
+        if CHOSEN.opened is None:
+            CHOSEN.opened = _open(CHOSEN)
+        return CHOSEN.opened
 
 
 def _open(asked: _Configuration) -> Source:
