@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from gemmtune.client import GemmtuneError
 from gemmtune.torch import proofs, sources, streams
 from gemmtune.torch.operands import Refused
 from gemmtune.torch.operators import operator_of
@@ -307,7 +308,7 @@ def _looked_up(
         ))  # fmt: skip
         families_for(arch)
         found = (source or sources.chosen()).find(problem, profile.name)
-    except (SpaceError, TunerError) as error:
+    except (SpaceError, TunerError, GemmtuneError) as error:
         return f"{about.name}: {error}"
     config = found.config
     if config is None:

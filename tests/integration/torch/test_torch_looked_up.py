@@ -145,3 +145,12 @@ def test_a_service_gets_no_token_in_the_clear() -> None:
         assert isinstance(sources.chosen(), sources.Service)
     finally:
         configure()
+
+
+@pytest.mark.parametrize("named", ["http://", "http://10.1.2.3", "lost.json", "x://y"])
+def test_a_source_that_can_not_be_opened_leaves_calls_to_torch(card: Card, named: str) -> None:
+    configure(named, token="token")
+    try:
+        assert isinstance(kernels._looked_up(PROBLEM, 0, (64, 64), torch.bfloat16, None, {}), str)
+    finally:
+        configure()
