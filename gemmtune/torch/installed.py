@@ -87,6 +87,7 @@ class Installed:
     enabled: bool = True
     launched: int = 0
     passed: int = 0
+    _offs: int = 0
     _overridden: Overridden | None = None
     _library: Any = None
     _kinds: dict[Hashable, Kernel | None] = field(default_factory=dict)
@@ -99,35 +100,40 @@ class Installed:
     @contextmanager
     def off(self) -> Iterator[None]:
         """torch's own kernels inside, in all threads: for a comparison that differs in nothing else."""
-        before, self.enabled = self.enabled, False
+        # Counted: what one thread leaves, another may still be in.
+        with _CHANGING:
+            self._offs += 1
         try:
             yield
         finally:
-            self.enabled = before
+            with _CHANGING:
+                self._offs -= 1
 
     def remove(self) -> None:
         """Restores torch's own kernels, for good. Captured graphs keep what they captured."""
         global _installed
-        if captures.followed() is self:
-            captures.follow(None)
-        self.enabled, self._overridden = False, None
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-        if _installed is self:
-            _installed = None
+        with _CHANGING:
+            if captures.followed() is self:
+                captures.follow(None)
+            self.enabled, self._overridden = False, None
+            if self._library is not None:
+                self._library._destroy()
+                self._library = None
+            if _installed is self:
+                _installed = None
 
     # ------------------------------------------------------------------------------------------------ captures
 
     def begins(self, graph: int) -> None:
         """Loads the table's kernels before the first capture on a device; then this thread's calls are looked up."""
         try:
-            if not self.enabled or self._overridden is None:
+            overridden = self._overridden  # another thread may remove it
+            if self._offs or not self.enabled or overridden is None:
                 return
             with self._lock:
                 self._load(current_device())
             if self._thread.mode is None and self._library is None:
-                self._thread.mode = Capturing(self._overridden)
+                self._thread.mode = Capturing(overridden)
                 self._thread.mode.__enter__()
             self._thread.graphs.add(graph)
         except Exception as error:  # whatever fails, the program must still capture its graph
@@ -184,7 +190,7 @@ class Installed:
 
     def computed(self, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The product by our kernel; None if torch has to compute it."""
-        if not self.enabled:
+        if self._offs or not self.enabled:
             return None
         capturing = _capturing(args[0])
         if not (capturing or self.eager):
@@ -258,7 +264,8 @@ class Installed:
 EAGER_US: Final = 15.0
 _UNKNOWN: Final[Any] = object()
 _installed: Installed | None = None
-_INSTALLING: Final = threading.Lock()
+#: Held while tables are installed, removed or switched off.
+_CHANGING: Final = threading.RLock()
 
 
 def install(
@@ -292,7 +299,7 @@ def install(
     _check_machine(table, source, stale)
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(f"torch {torch.__version__} can't be overridden: install one with torch.library.get_kernel")
-    with _INSTALLING:
+    with _CHANGING:
         if _installed is not None:
             _installed.remove()
         made = Installed(source, eager, eager_us)

@@ -1,0 +1,78 @@
+"""Tables that threads install, remove and switch off at the same time. On the CPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import captures, install, installed  # noqa: E402
+from tests.integration.torch.test_torch_installed import LISTED, StandIn, operands  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
+from tuner.tables.entries import canonical  # noqa: E402
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(installed, "Kernel", StandIn)
+    monkeypatch.setattr(installed.kernels, "prepare", lambda key, problem, *_, **__: StandIn(problem))
+    monkeypatch.setattr(StandIn, "noted", [])
+    (tmp_path / "table.json").write_bytes(canonical(table(*map(entry, LISTED))))
+    yield tmp_path / "table.json"
+    if installed._installed is not None:
+        installed._installed.remove()
+
+
+def launches(made: installed.Installed) -> int:
+    """Launches of one call."""
+    before = made.launched
+    torch.mm(*operands(16, 32, 64))
+    return made.launched - before
+
+
+def test_a_table_is_off_until_the_last_thread_leaves(written: Path) -> None:
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    first, second = made.off(), made.off()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert launches(made) == 0
+    second.__exit__(None, None, None)
+    assert launches(made) == 1
+    with pytest.raises(ZeroDivisionError), made.off(), made.off():
+        raise ZeroDivisionError
+    assert launches(made) == 1
+
+
+def test_what_is_removed_while_it_is_off_stays_removed(written: Path) -> None:
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    with made.off():
+        made.remove()
+    assert launches(made) == 0
+    assert not made.enabled
+
+
+def test_a_thread_that_removes_a_table_does_not_unfollow_the_next_one(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread installs when the removal has seen that its own table is followed."""
+    before = install(written, key="CPU")
+    installing = threading.Thread(target=install, args=(written,), kwargs={"key": "CPU"})
+    real = captures.followed
+
+    def followed() -> captures.Follower | None:
+        found = real()
+        monkeypatch.setattr(captures, "followed", real)
+        installing.start()
+        installing.join(0.5)  # it may wait for the removal
+        return found
+
+    monkeypatch.setattr(captures, "followed", followed)
+    before.remove()
+    installing.join(10)
+    assert installed._installed is not None
+    assert captures.followed() is installed._installed
