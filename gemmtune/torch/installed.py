@@ -163,16 +163,17 @@ class Installed:
         self._load_wanted()
         if missing:
             log.info("%d kernels were loaded in %.1f s", len(missing), time.monotonic() - begun)
-        if any(kernel is not None and kernel.zeroed for kernel in self._loaded.values()):
+        if any(kernel is not None and kernel.zeroed for kernel in list(self._loaded.values())):
             streams.reserve(device).refill()
 
     def _load_wanted(self) -> None:
         if self._wanted and not _capturing_at_all():
             # Another thread may be capturing.
             with proofs.unhindered() if torch.cuda.is_available() else nullcontext():
+                # Other threads' captures want more meanwhile.
                 for product in list(self._wanted):
                     self._prepared(product)
-            self._wanted.clear()
+                    self._wanted.pop(product, None)
 
     def _prepared(self, product: Product) -> Kernel | None:
         if product not in self._loaded:

@@ -142,6 +142,43 @@ def test_rows_that_lie_apart_are_in_the_next_capture(made: installed.Installed, 
     assert loaded == [*LISTED, LISTED[0]]
 
 
+def test_what_captures_lack_while_kernels_are_loaded_is_in_later_ones(
+    made: installed.Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another thread's capture: its call comes while the end of this one loads a kernel."""
+    b = operands(16, 32, 64)[1]
+    first, second = (torch.randn(16, width).to(BF16)[:, :64] for width in (128, 256))
+    real = kernels.prepare
+
+    def prepare(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        made.computed("mm", (second, b), {})
+        return real(*given, **named)
+
+    with captured():
+        torch.mm(first, b)
+        monkeypatch.setattr(kernels, "prepare", prepare)
+    monkeypatch.setattr(kernels, "prepare", real)
+    with captured():
+        torch.mm(first, b)
+        torch.mm(second, b)
+    assert made.launched == 2
+
+
+def test_a_kernel_that_another_thread_loads_meanwhile_costs_no_graph(
+    made: installed.Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loading(StandIn):
+        @property
+        def zeroed(self) -> dict[str, int]:  # type: ignore[override]
+            made._loaded[installed._dense(Gemm.of(8, 8, 8 * len(made._loaded)), -1)] = None
+            return {}
+
+    monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: Loading(problem))
+    with captured():
+        torch.mm(*operands(16, 32, 64))
+    assert made.launched == 1
+
+
 def test_what_another_thread_computes_meanwhile_is_torchs(made: installed.Installed) -> None:
     a, b = operands(16, 32, 64)
     expected, found = torch.mm(a, b), []
