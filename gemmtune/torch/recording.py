@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmtune.torch.calls import tf32
@@ -31,6 +32,10 @@ class Recording:
     def shapes(self) -> Shapes:
         """Problems with counts, and the products that gemmtune does not tune."""
         return self._tally.shapes()
+
+    def leave_out(self, reason: str) -> None:
+        """Counts one call that is not listed."""
+        self._tally.leave_out(reason)
 
     def note(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Counts one call of an operator."""
@@ -55,11 +60,17 @@ class Recording:
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
+    #: Otherwise torch raises where the program calls one.
+    supports_higher_order_operators = True
+
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if isinstance(func, HigherOrderOperator):
+            self._recording.leave_out(f"what runs inside of {func.name()}, which gemmtune does not see")
+            return func(*args, **(kwargs or {}))
         if func.namespace == "aten" and torch.is_inference_mode_enabled() and func._can_decompose():
             # Without autograd, `linear` and `matmul` arrive whole.
             with self:

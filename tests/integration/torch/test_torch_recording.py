@@ -61,3 +61,12 @@ def test_a_program_with_too_many_shapes_goes_on(tmp_path: Path, monkeypatch: pyt
         "the program: more than 2 different problems: give a shorter list": 2
     }
     assert len((tmp_path / "shapes.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_with_operators_of_higher_order_goes_on(tmp_path: Path) -> None:
+    x, w = torch.ones(4, 8), torch.ones(8, 4)
+    with record(tmp_path / "shapes.csv") as recording:
+        found = torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x @ w + 1, (x,))
+    assert torch.equal(found, x @ w)
+    assert list(recording.shapes.left_out) == ["what runs inside of cond, which gemmtune does not see"]
