@@ -13,9 +13,21 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmtune.torch.calls import tf32
+from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
 from space.errors import ProblemError
 from tuner.files import export_file
-from tuner.tables.importers.products import ADDING, FACTORS, GROUPED, OPERATORS, OTHERS, Array, count_product
+from tuner.tables.importers.products import (
+    ADDING,
+    APART,
+    FACTORS,
+    GROUPED,
+    NO_ELEMENTS,
+    OPERATORS,
+    OTHERS,
+    PLAIN_F32,
+    Array,
+    count_product,
+)
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
@@ -58,6 +70,26 @@ class Recording:
                 # The program must go on.
                 self._tally.leave_out(str(error))
 
+    def note_gemm(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        activation: str, promoted: bool, out_dtype: torch.dtype | None = None, out: Tensor | None = None,
+        scale_a: Tensor | None = None, scale_b: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Counts one call of our own operator."""
+        if not a.numel() or not b.numel():
+            return self._tally.leave_out(NO_ELEMENTS)
+        if a.dtype is torch.float32 and not tf32():
+            return self._tally.leave_out(PLAIN_F32)
+        try:
+            dtype = output_dtype(a, out_dtype if out is None else out.dtype)
+            scaling = scaling_of(a, b, scale_a, scale_b)
+            problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
+            self._tally.add(problem, 1, "the program")
+        except (Refused, ProblemError) as error:
+            return self._tally.leave_out(str(error))
+        if strides_of(a, b):
+            self._tally.note(APART)
+
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
     #: Otherwise torch raises where the program calls one.
@@ -75,7 +107,11 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             # Without autograd, `linear` and `matmul` arrive whole.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
+        if func.namespace == "gemmtune":
+            names = (argument.name for argument in func._schema.arguments)
+            self._recording.note_gemm(**dict(zip(names, args, strict=False)), **(kwargs or {}))
+        else:
+            self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import record  # noqa: E402
+from gemmtune.torch import Refused, gemm, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 
 
@@ -70,3 +70,27 @@ def test_a_program_with_operators_of_higher_order_goes_on(tmp_path: Path) -> Non
         found = torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x @ w + 1, (x,))
     assert torch.equal(found, x @ w)
     assert list(recording.shapes.left_out) == ["what runs inside of cond, which gemmtune does not see"]
+
+
+def test_our_own_products_are_listed(tmp_path: Path) -> None:
+    a, b, bias = (torch.ones(extents, dtype=torch.bfloat16) for extents in ((16, 64), (64, 32), (32,)))
+    eight, scales = a.to(torch.float8_e4m3fn), (torch.ones(16), torch.ones(32))
+    with record(tmp_path / "shapes.csv") as recording:
+        gemm(a, b, bias=bias, activation="relu", alpha=0.5)
+        gemm(a, b, out=torch.empty(16, 32, dtype=torch.bfloat16))
+        gemm(eight, b.to(eight.dtype), promoted=True, scale_a=scales[0], scale_b=scales[1])
+        gemm(torch.ones(16, 128, dtype=torch.bfloat16)[:, :64], b)
+        gemm(a.float(), b.float())
+        gemm(a[:0], b)
+        with pytest.raises(Refused):
+            gemm(a, b, bias=bias[:3])
+    assert recording.shapes.counts == {
+        Gemm.of(16, 32, 64, layout="nn", epilogue="alpha+bias+relu"): 1,
+        Gemm.of(16, 32, 64, layout="nn"): 2,
+        Gemm.of(16, 32, 64, "fp8_e4m3_promoted", layout="nn", epilogue="scaled_rowwise"): 1,
+    }
+    f32, empty, refused = recording.shapes.left_out
+    assert f32.startswith("f32 products in full precision")
+    assert empty == "products without elements"
+    assert refused.startswith("bias is (3,)")
+    assert recording.shapes.notes == ("products whose rows lie apart in memory are listed as dense ones",)

@@ -34,7 +34,8 @@ DTYPES: Final = {
     "int8": "int8", "signed char": "int8", "int32": "s32", "int": "s32",
 }  # fmt: skip
 APART: Final = "products whose rows lie apart in memory are listed as dense ones"
-_PLAIN_F32: Final = "f32 products in full precision: say --tf32 if the program allows tf32"
+NO_ELEMENTS: Final = "products without elements"
+PLAIN_F32: Final = "f32 products in full precision: say --tf32 if the program allows tf32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def problem_of(
     batch = a.shape[0] if len(a.shape) == 3 else 1
     (m, k), n = a.shape[-2:], b.shape[-1]
     if min(batch, m, n, k) < 1:
-        return "products without elements"
+        return NO_ELEMENTS
     if b.shape[-2] != k or (len(b.shape) == 3 and b.shape[0] != batch):
         return f"{operator} of matrices that don't go together"
     if operator == "_scaled_mm" and not _scales(arrays, m, n):
@@ -107,7 +108,7 @@ def _dtypes(a: str, b: str, output: str, tf32: bool, fast: bool) -> tuple[str, s
     ours = [DTYPES.get(word.removeprefix("torch.")) for word in (a, b)]
     if ours == ["f32", "f32"]:
         if not tf32:
-            return _PLAIN_F32
+            return PLAIN_F32
         ours = ["tf32", "tf32"]
     if None in ours or "s32" in ours or "f32" in ours:
         return f"{a} × {b} products: gemmtune has no kernels for them"
