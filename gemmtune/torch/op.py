@@ -72,7 +72,10 @@ def gemm(
     """
     # Skip the dispatcher for plain tensors: it would only call back here, and costs as much as the launch.
     compiling = is_compiling()
-    direct = not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
+    direct = (
+        not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
+        and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
+    )  # fmt: skip
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)
     graded = graded or (not compiling and transformed())
     if direct and not graded:
@@ -118,6 +121,11 @@ def _wants_gradient(
         or (source is not None and source.requires_grad) or (scale_a is not None and scale_a.requires_grad)
         or (scale_b is not None and scale_b.requires_grad)
     )  # fmt: skip
+
+
+def _all_plain(*others: Tensor | None) -> bool:
+    """Whether all are torch's own: of others, the address may be none."""
+    return all(each is None or type(each) in _PLAIN for each in others)
 
 
 def _both(scale_a: Tensor | None, scale_b: Tensor | None) -> tuple[Tensor, Tensor] | None:

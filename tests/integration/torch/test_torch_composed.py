@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, Self
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import Refused, gemm  # noqa: E402
+from gemmtune.torch import Refused, gemm, op  # noqa: E402
 
 BF16 = torch.bfloat16
 
@@ -69,3 +72,34 @@ def test_an_empty_sum_is_refused_as_another(given: dict[str, torch.Tensor]) -> N
 def test_what_has_no_data_is_composed_too() -> None:
     a, b = torch.empty(4, 32, device="meta", requires_grad=True), torch.empty(32, 8, device="meta")
     assert gemm(a, b).shape == (4, 8)
+
+
+class Wrapped(torch.Tensor):
+    """Has no memory of its own, as a distributed or a quantized tensor."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls: type[Self], held: torch.Tensor) -> Self:
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        return func(*(each.held if isinstance(each, cls) else each for each in args), **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias", "source", "scale_a", "scale_b"])
+def test_no_kernel_gets_the_address_of_a_tensor_without_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = SimpleNamespace(launch=lambda *_: pytest.fail("it was launched"), writes=lambda _: True, strides={})
+    monkeypatch.setattr(op, "prepared", lambda _: launched)
+    eight = name.startswith("scale")
+    given = {"a": random(4, 32), "b": random(32, 16), "bias": random(16), "source": random(4, 16)}
+    if eight:
+        given = {each: given[each].to(torch.float8_e4m3fn) for each in ("a", "b")}
+        given |= {"scale_a": torch.ones(1), "scale_b": torch.ones(1)}
+    wrapped = given | {name: Wrapped(given[name])}
+    found = gemm(wrapped.pop("a"), wrapped.pop("b"), **wrapped)
+    monkeypatch.undo()
+    assert torch.equal(found, gemm(given.pop("a"), given.pop("b"), **given))
