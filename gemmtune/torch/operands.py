@@ -248,7 +248,8 @@ def _check_epilogue(
         wanted = dtype if problem.dtype_bias == problem.dtype_c else torch.float32
         if bias.shape != (problem.n,) or bias.dtype != wanted or not bias.is_contiguous():
             raise Refused(
-                f"bias is {tuple(bias.shape)} {bias.dtype}: it must be ({problem.n},) {wanted}, one element per column"
+                f"bias is {tuple(bias.shape)} {bias.dtype}: it must be ({problem.n},) {wanted}, contiguous, one "
+                "element per column"
             )
     if source is not None and (list(source.shape) != list(shape) or source.dtype != dtype
                                or not source.is_contiguous()):  # fmt: skip
