@@ -103,3 +103,12 @@ def test_no_kernel_gets_the_address_of_a_tensor_without_memory(name: str, monkey
     found = gemm(wrapped.pop("a"), wrapped.pop("b"), **wrapped)
     monkeypatch.undo()
     assert torch.equal(found, gemm(given.pop("a"), given.pop("b"), **given))
+
+
+def test_calls_that_differ_in_what_a_kernel_is_built_for_are_of_other_kinds() -> None:
+    a, b = random(4, 32), random(32, 8)
+    usual = a, b, None, None, 1.0, "none", BF16, False, None, None
+    others = [(4, 0.5), (5, "relu"), (6, torch.float32), (7, True), (2, random(8)), (3, random(4, 8))]
+    kinds = {op._kind(*usual)} | {op._kind(*usual[:at], value, *usual[at + 1 :]) for at, value in others}  # type: ignore[arg-type]
+    assert len(kinds) == 1 + len(others)
+    assert op._kind(*usual[:4], 2.0, *usual[5:]) == op._kind(*usual[:4], 0.5, *usual[5:])

@@ -236,7 +236,7 @@ REFUSALS: list[tuple[dict[str, object], str]] = [
     (tensors(b=torch.empty(32, 8, dtype=BF16, device="meta")), "b is on meta, a on cpu"),
     (tensors(bias=random(9)), r"bias is \(9,\)"),
     (tensors(bias=random(8).float()), "it must be"),
-    (tensors(bias=random(16)[::2]), "it must be .* contiguous"),
+    (tensors(bias=random(16)[::2]), r"it must be .* contiguous"),
     (tensors(source=random(4, 9)), "must be like C"),
     (tensors(source=random(8, 4).t()), "contiguous"),
     ({**tensors(), "activation": "tanh"}, "activation 'tanh' is unknown"),
