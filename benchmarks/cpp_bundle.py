@@ -30,17 +30,16 @@ import torch
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
 from benchmarks.published import ROOT, publish
+from benchmarks.restored import restored
 from gemmtune.exact import Exact, exact
 from gemmtune.torch.expected import Expected
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import config_named, family_named, problem_from_key
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.records import Best
-from tuner.evidence.store import Store
 from tuner.files import export_folder
-from tuner.settings import database_url, settings
+from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.wanted import Wanted
@@ -177,9 +176,7 @@ def stored(backups: Sequence[Path], folder: Path) -> dict[str, Any]:
     """The table of this GPU model's bests in backups of stores that share no problem."""
     device, bests = identity_here(), list[Best]()
     for backup in backups:
-        url = database_url(str(folder / f"{backup.name}.db"))
-        restore_backup(backup, url)
-        with Store.open(url) as store:
+        with restored(backup, folder) as store:
             bests += chosen_bests(store, device)
     return table_of(bests, device)
 

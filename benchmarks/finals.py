@@ -27,17 +27,15 @@ from typing import Final
 from benchmarks.deployed_table import Part, Row, mean
 from benchmarks.named import named_problems
 from benchmarks.published import ROOT, add_out, publish
+from benchmarks.restored import restored
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.picks import paired, versus
 from tuner.evidence.stats import ratio
-from tuner.evidence.store import Store
-from tuner.settings import database_url
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -103,9 +101,7 @@ class Finals:
 
 def finals_of(backup: Path, folder: Path) -> Iterator[Finals]:
     """The finals that a backup holds."""
-    url = database_url(str(folder / f"{backup.name}.db"))
-    restore_backup(backup, url)
-    with Store.open(url) as store:
+    with restored(backup, folder) as store:
         for best in (best for best in store.bests() if best.served):
             profile = find_profile(best.device)
             if profile is None:

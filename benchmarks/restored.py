@@ -1,0 +1,20 @@
+"""Stores that backups hold, as benchmarks read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.evidence.backup import restore_backup
+from tuner.evidence.store import Store
+from tuner.settings import database_url
+
+
+@contextmanager
+def restored(backup: Path, folder: Path) -> Iterator[Store]:
+    """The store that a backup holds, as a SQLite file in `folder`."""
+    url = database_url(str(folder / f"{backup.name}.db"))
+    restore_backup(backup, url)
+    with Store.open(url) as store:
+        yield store
