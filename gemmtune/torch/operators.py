@@ -66,7 +66,7 @@ def _alone(product: Product, kind: str) -> Compute:
     ) -> Tensor:  # fmt: skip
         # Entering a context costs microseconds, and this is all that torch's own call would do.
         if casts and torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
+            with uncast(a.device):
                 return product(a, b, out)
         return product(a, b, out)
 
