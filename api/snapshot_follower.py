@@ -93,15 +93,6 @@ class SnapshotFollower:
                 self._seen_at = asked_at
                 self.loaded.set()
 
-    def catch_up(self, version: int) -> None:
-        """Polls, unless the snapshot has this change of a best already.
-
-        Raises:
-            StoreError: the store can't be read; the snapshot stays as it is.
-        """
-        if self.snapshot.version != version:
-            self.poll()
-
     def _indexed(self, version: int) -> Snapshot:
         """A new snapshot with the keys of all bests, and some answers.
 

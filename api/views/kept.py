@@ -202,7 +202,7 @@ def install(app: FastAPI) -> None:
     follower: SnapshotFollower = state.follower
 
     def feed() -> Feed:
-        return Feed(state.store, state.workers, state.shown.progress, follower.catch_up)
+        return Feed(state.store, state.workers, state.shown.progress, follower.poll)
 
     state.hub = EventHub(feed, state.stopping)
 

@@ -92,13 +92,13 @@ class Feed:
     """Compares the store with its earlier state.
 
     Args:
-        catch_up: called with the number of the last change of a best before anything is told: whoever hears of a best,
-            or of a round that ended, asks at once, and answers must know it by then.
+        catch_up: called before anything is told: whoever hears of a best, or of a round that ended, asks at once, and
+            answers must know it by then.
     """
 
     def __init__(
         self, store: Store, workers: Workers, board: ProgressBoard,
-        catch_up: Callable[[int], None] = lambda version: None,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._store, self._workers, self._board, self._catch_up = store, workers, board, catch_up
         self._seen = _Seen()
@@ -128,8 +128,8 @@ class Feed:
             if first or any(event.name == "round" for event in events) or self._changed(campaigns):
                 events += list(self._campaigns_of(session, campaigns))
         if first or events:
-            # A round may have ended, with a best, after the first look at the numbers.
-            self._catch_up(self._store.changed()["best"])
+            # A round may have ended, with a best, after the look at the numbers.
+            self._catch_up()
         for number in joined:
             for worker in self._workers.page(number - 1, 1, gone=True):
                 events.append(Event("worker", _plain(worker), worker.device))

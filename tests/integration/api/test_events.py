@@ -320,7 +320,7 @@ def test_what_a_round_found_is_caught_up_with_before_its_end_is_told(
     store: Store, board: ProgressBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught: list[int] = []
-    feed = Feed(store, Workers(store, PATIENT), board, caught.append)
+    feed = Feed(store, Workers(store, PATIENT), board, lambda: caught.append(store.changed()["best"]))
     fleet = Fleet(store)
     fleet.campaign(PROBLEMS[:1])
     hand = fleet.hand()
