@@ -27,7 +27,7 @@ from tuner.evidence.physics import impossible
 from tuner.evidence.records import Author, Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results, rounds
-from tuner.fleet.campaigns.records import RoundReport
+from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from workers.measurement import Measurement
 
 PROBLEM = PROBLEMS[0]
@@ -205,9 +205,8 @@ def test_the_command_revokes_and_refuses_names_that_nobody_has(store: Store, dat
             revocations.revoke(store, **wrong)  # type: ignore[arg-type]
 
 
-def test_what_is_revoked_while_its_study_ends_does_not_become_best(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def about_to_end(store: Store) -> tuple[Hand, RoundTask]:
+    """A hand that has told forged finals, and the round in which its study ends."""
     hand = Fleet(store).hand(1)
     hand._fleet.campaign([PROBLEM])
     task = hand.claimed()
@@ -215,6 +214,13 @@ def test_what_is_revoked_while_its_study_ends_does_not_become_best(
     hand.report(task, taken(5.0, forged=True))
     task = hand.claimed()
     hand.begin(task)
+    return hand, task
+
+
+def test_what_is_revoked_while_its_study_ends_does_not_become_best(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, task = about_to_end(store)
     decide = rounds.verdict
 
     def revoked_meanwhile(*given: Any) -> Any:  # noqa: ANN401  (as `verdict`)
@@ -227,13 +233,7 @@ def test_what_is_revoked_while_its_study_ends_does_not_become_best(
 
 
 def test_a_study_whose_finals_were_revoked_does_not_end_with_one_of_them(store: Store) -> None:
-    hand = Fleet(store).hand(1)
-    hand._fleet.campaign([PROBLEM])
-    task = hand.claimed()
-    hand.begin(task)
-    hand.report(task, taken(5.0, forged=True))
-    task = hand.claimed()
-    hand.begin(task)
+    hand, task = about_to_end(store)
     revocations.revoke(store, worker="worker-1")
     hand.report(task, (), ended="done")
     problems = results.progress(store, 1).problems
