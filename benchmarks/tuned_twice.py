@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,23 +80,28 @@ def main() -> None:
     options.add_argument("problems", nargs="*", default=PROBLEMS, metavar="DTYPE:MxNxK")
     options.add_argument("--candidates", type=int, default=48, help="budget of each tune")
     options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
+    options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     add_out(options)
     given = options.parse_args()
+    ends = time.monotonic() + given.seconds
     free: SimpleQueue[int] = SimpleQueue()
     for device in given.devices:
         free.put(device)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(given.devices)) as pool:
 
-        def told(place: int, problem: Gemm) -> Pair:
+        def told(place: int, problem: Gemm) -> Pair | None:
             device = free.get()
             try:
+                if time.monotonic() > ends:
+                    return None
                 pair = tuned_twice(problem, device, given.candidates, Path(folder) / str(place))
             finally:
                 free.put(device)
             print(pair.line, flush=True)
             return pair
 
-        pairs = list(pool.map(told, range(len(given.problems)), map(problem_of, given.problems)))
+        made = list(pool.map(told, range(len(given.problems)), map(problem_of, given.problems)))
+    pairs = [pair for pair in made if pair]
     print(summary(pairs), flush=True)
     publish("tuned_twice", given.out, "\n".join([HEADER, *(pair.line for pair in pairs)]), summary(pairs))
 

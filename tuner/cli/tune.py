@@ -125,9 +125,9 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
         out(f"  {measurement.note}")
     out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")
     print_comparison(best)
-    if best.config.family == LIBRARY:
-        own = min((m for m in report.finals if m.config.family != LIBRARY and m.policy is best.policy),
-                  key=lambda m: m.median_us)  # fmt: skip
+    ours = [m for m in report.finals if m.config.family != LIBRARY and m.policy is best.policy]
+    if best.config.family == LIBRARY and ours:
+        own = min(ours, key=lambda m: m.median_us)
         out(f"  the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}")
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "

@@ -18,8 +18,9 @@ from workers.measurement import Measurement, Outcome, Policy
 
 #: Bursts of every rival, and of those that are near the fastest by them.
 FIRST_BURSTS, BURSTS = 3, 6
-#: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else. In
-#: 41 finals on H100s the one of ours that was fastest under `sustained` was at most 3 % behind.
+#: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else,
+#: except the first of ours. In 41 finals on H100s the one of ours that was fastest under `sustained` was at most 3 %
+#: behind.
 NEAR: Final = 0.04
 #: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
 #: ours that are fastest under `burst`, and then the best of each other structure. Power changes the order by up to 3 %,
@@ -96,7 +97,8 @@ class Finals:
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if _is_library(rival)]
-        own = [rival for rival in near if rival not in library]
+        ours = [rival for rival in ahead if rival not in library]
+        own = [rival for rival in ours if rival in near] or ours[:1]
         chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
         theirs = [rival for rival in ahead if rival in library]
         chosen += library[:1] + theirs[:1] + [rival for rival in theirs[1:2] if rival in near]

@@ -22,8 +22,9 @@ LATENCY_US: Final = 1.0
 PIECE_BYTES: Final = 10
 #: Barriers that staging A takes at the start of a tile, beyond the latency of its loads.
 STAGE_US: Final = 0.3
-#: Shuffles and stores at the end of a tile, and the sum over slices of K.
-FINISH_US, SPLIT_US = 0.3, 1.5
+#: Start and end of the first tile; those of a later one, which the other resident blocks hide in part; and the sum
+#: over slices of K.
+FIRST_US, LATER_US, SPLIT_US = 0.6, 0.2, 1.5
 #: f32 operations per clock and multiprocessor, and the share of them that a real loop reaches.
 FLOPS_PER_CLOCK, SHARE_OF_IT = 128, 0.5
 
@@ -36,23 +37,25 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     waves = np.ceil(tiles / slots)
     terms = (_stream_us(c, device, tiles, slots), _work_us(c, device, slots), _a_us(c, device, tiles, slots))
     busy = np.maximum.reduce(terms)
-    start = LATENCY_US + FINISH_US + np.where(c["a_path"] == A_SMEM, STAGE_US, 0.0)
-    # Other resident blocks hide most of the start and the end of a tile.
-    turns = start * (1 + (waves - 1) / (2 * resident))
+    turns = FIRST_US + LATER_US * (waves - 1) / resident
+    stage = np.where(c["a_path"] == A_SMEM, STAGE_US, 0.0)
     split = np.where(c["split_k"] > 1, SPLIT_US, 0.0)
-    total: FloatColumn = busy + turns + split + device.launch_us
+    total: FloatColumn = busy + turns + stage + split + device.launch_us
     return total
 
 
 def _stream_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
-    """Time to read B at the rate of memory or of the loads in flight; the last wave counts whole tiles."""
+    """Time to read B at the rate of memory or of the loads in flight.
+
+    The idle slots of the last wave count half: the tiles of the others have more of the memory's rate to themselves.
+    """
     slice_bytes = row_bytes(c.problem) / c["split_k"]
     tile_bytes = c["tile_n"] * slice_bytes
     together = np.minimum(c["team"] * c["load_bytes"] * c["unroll"], slice_bytes)
     in_flight = slots * c["in_flight_bytes"] / c["blocks_per_sm"]
     rate = np.minimum(device.hbm_read_tbs * 1e6 / (1 + PIECE_BYTES / together), in_flight / LATENCY_US)
-    waves = np.ceil(tiles / slots) * slots * tile_bytes
-    column: FloatColumn = np.minimum(waves, c.problem.min_bytes + slots * tile_bytes) / rate
+    read = (tiles + np.ceil(tiles / slots) * slots) / 2 * tile_bytes
+    column: FloatColumn = np.minimum(read, c.problem.min_bytes + slots * tile_bytes) / rate
     return column
 
 

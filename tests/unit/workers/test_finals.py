@@ -60,6 +60,11 @@ def test_leaders_and_the_library_are_timed_under_every_policy() -> None:
     assert under(measured, Policy.CHAIN_PDL) == []
 
 
+def test_the_first_of_ours_is_timed_under_every_policy_however_far_behind() -> None:
+    measured = ran(Bench([4.0], {64: 6.0, 128: 5.0}), [own(64), own(128)])
+    assert under(measured, Policy.SUSTAINED) == under(measured, Policy.ROUNDS) == [("128", 5.0), ("cublaslt", 4.0)]
+
+
 def test_leaders_are_the_fastest_and_the_best_of_another_structure() -> None:
     alike = [FAMILY.config({"tile_n": 64, "raster_group": group}) for group in (1, 4, 8, 16)]
     others = [own(tile_n) for tile_n in (80, 96, 112)]
