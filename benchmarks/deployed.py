@@ -2,7 +2,7 @@
 
 python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 --out benchmarks/results/deployed_h200.md
 
-With `--tune`, problems that the store lacks are tuned first, on the same GPU; `--from benchmarks/stores/h200.jsonl.gz`
+With `--tune`, problems that the store lacks are tuned first, on the same GPU; `--from benchmarks/stores/h200/FILE`
 begins the store with what an H200 has tuned already. With several GPUs, run one process a GPU (CUDA_VISIBLE_DEVICES),
 each with `--part I/N` and `--json`, which goes on where it stopped; then commit these files and `--merge` them.
 
