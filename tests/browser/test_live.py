@@ -286,6 +286,8 @@ def test_older_answers_do_not_replace_newer_ones(opened: Opener, tmp_path: Path)
         page.wait_for_selector("#provenance")
         keep_best(store, us=5.0)
         page.wait_for_selector("#history:has-text('5')")
+        # Asked for last, and the slowest.
+        page.wait_for_selector("#search:has-text('Expected gain left')")
         settled(page)
         newer = page.locator("#history, #search").all_inner_texts()
         for route, answer in held:
