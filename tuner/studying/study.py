@@ -30,6 +30,7 @@ from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round, Worker
 
 _ALONE: Final = Guidance()
+_BUSY: Final = "; times are unstable where something else uses the GPU: `nvidia-smi` lists what does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,9 @@ class _Run:
         finalists = self._search.finalists()
         if not finalists:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
+            busy = _BUSY if Outcome.UNSTABLE in self._search.failed else ""
             raise NothingCorrect(
-                f"no candidate of {problem.shape} is correct ({kinds}), and {because}: nothing can be served"
+                f"no candidate of {problem.shape} is correct ({kinds}), and {because}: nothing can be served{busy}"
             )
         finals = self._finals(finalists)
         bests = bests_of(problem, finals, len(self._search.tried), self._search.failed)

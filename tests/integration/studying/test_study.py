@@ -9,20 +9,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from space.config import Config
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
-from tests.fleet import FakeDevice
-from tests.support import DEVICE, FAMILY, PROBLEM, record_problem, stored_key
+from tests.fleet import FakeDevice, FakeRound
+from tests.support import DEVICE, FAMILY, PROBLEM, measured, record_problem, stored_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, Report, tune
 from workers.errors import RecordingError
-from workers.measurement import Outcome
+from workers.measurement import Measurement, Outcome
 from workers.recorded import RecordedWorker
 
 SPACE = enumerate_space(FAMILY, PROBLEM)
@@ -108,6 +110,18 @@ def test_a_budget_that_ends_before_the_first_candidate_is_named(tmp_path: Path) 
         with pytest.raises(NothingCorrect, match=r"\(none tried\), and the time budget of 1e-09 s is spent: nothing"):
             tune(store, FakeDevice(), PROBLEM, Budget(seconds=1e-9))
         assert tune(store, FakeDevice(), PROBLEM, Budget(candidates=1)).best.tried == 1
+
+
+def test_a_tune_whose_times_are_all_unstable_says_what_may_use_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def screen(self: FakeRound, candidates: Sequence[Config], more: object = None) -> Iterator[Measurement]:
+        yield from (measured(config, outcome=Outcome.UNSTABLE) for config in candidates)
+
+    monkeypatch.setattr(FakeRound, "screen", screen)
+    said = r"\(3 unstable\).*nothing can be served; times are unstable where something else uses the GPU"
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store, pytest.raises(NothingCorrect, match=said):
+        tune(store, FakeDevice(), PROBLEM, Budget(candidates=3))
 
 
 def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp_path: Path) -> None:
