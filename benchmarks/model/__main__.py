@@ -1,11 +1,11 @@
-"""A Llama-3-8B and a Qwen3-30B-A3B block: torch alone beside `gemmtune.torch.install`, end to end.
+"""Blocks of Llama-3-8B and of Qwen3-30B-A3B: torch alone beside `gemmtune.torch.install`, end to end.
 
 python -m benchmarks.model --out benchmarks/results/model_h200.md
 
-Each block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
-guard, and installed. Then blocks run in alternating turns with and without it: eager, compiled, as a CUDA graph of what
-was compiled, and, in prefill, compiled with the table in all calls. In the captured block each product is also replaced
-alone, which shows what it wins or loses.
+A block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
+guard, and installed. Then four blocks, one behind the other, run in alternating turns with and without it: eager,
+compiled, as a CUDA graph of what was compiled, and, in prefill, compiled with the table in all calls. In the graph each
+product is also replaced alone, which shows what it wins or loses. All times are those of one block.
 
 Blocks can be measured one by one, each with `--blocks NAME --json FILE`, which goes on with what FILE lacks; `--merge`
 joins the files.
@@ -26,9 +26,10 @@ from typing import Final
 import torch
 
 from benchmarks.model import parts, tuning
-from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase
+from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase
 from benchmarks.model.comparing import (
     HEADER,
+    LAYERS,
     MODES,
     TOLERANCE,
     Compared,
@@ -108,8 +109,8 @@ def options() -> argparse.Namespace:
 def run(name: str, given: argparse.Namespace, machine: Machine, folder: Path) -> str:
     """Records, tunes, exports and compares one block; returns its tables."""
     tiny, clock = machine.device == "cpu", _Clock()
-    phases, block = phases_of(tiny), Block((TINY if tiny else BLOCKS)[name], machine.device)
-    recorded = recorded_shapes(block, phases, machine, folder)
+    phases, layers = phases_of(tiny), Layers.of((TINY if tiny else BLOCKS)[name], LAYERS, machine.device)
+    recorded = recorded_shapes(layers.blocks[0], phases, machine, folder)
     keys = {problem.key for shapes in recorded for problem in shapes.counts}
     clock.say(f"recorded {len(keys)} products of {name}")
     plan = tuning.Plan(given.db or folder / "tuned.db", given.tune_devices.split(","), given.tune_seconds,
@@ -124,7 +125,7 @@ def run(name: str, given: argparse.Namespace, machine: Machine, folder: Path) ->
         setting = Setting(machine, install, whole, alone_of(table, shapes, folder), given.modes.split(","),
                           *((TINY_PACE, TINY_PACE) if tiny else paces),
                           "aot_eager" if tiny else "inductor")  # fmt: skip
-        compare(block, phase, setting, made)
+        compare(layers, phase, setting, made)
         clock.say(f"compared {name}, {phase.name}")
     rows = "\n".join([HEADER, *map(line, made.rows), *made.failed])
     passed = passed_on(machine, partial(install, whole))
@@ -170,10 +171,10 @@ def about(machine: Machine, table: Guarded, done: tuning.Tuned, given: argparse.
     """What was tuned, and what the guard left to the library."""
     device = f"{model_of(machine)}, torch {torch.__version__}"
     lines = [
-        f"{device}. Times are medians of turns. {done.count} products were tuned in {done.seconds:.0f} s on "
-        f"{given.tune_devices}, up to {given.candidates} candidates each; {len(table.entries)} leave with a gain "
-        f"surely above {given.min_gain:g}. Decoding attends to {CONTEXT} tokens. WRONG: the results differ by more "
-        f"than {TOLERANCE:g}."
+        f"{device}. Times are those of one of {LAYERS} blocks, medians of turns. {done.count} products were tuned in "
+        f"{done.seconds:.0f} s on {given.tune_devices}, up to {given.candidates} candidates each; "
+        f"{len(table.entries)} leave with a gain surely above {given.min_gain:g}. Decoding attends to {CONTEXT} tokens."
+        f" WRONG: the results differ by more than {TOLERANCE:g}."
     ]
     lines += [f"- left to the library {count} ×: {reason}" for reason, count in table.left_out.items()]
     lines += [f"- not tuned: {title}: {reason}" for title, reason in done.skipped.items()]

@@ -1,10 +1,11 @@
-"""Blocks: one transformer layer in plain torch, with random weights, dense or with experts.
+"""Blocks: transformer layers in plain torch, with random weights, dense or with experts.
 
 Products that read the same activations are one product, as serving engines merge them: q, k and v; gate and up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,10 +76,10 @@ TINY: Final = {
 class Block(nn.Module):  # type: ignore[misc]
     """Attention and feed-forward, each behind a norm and around a residual."""
 
-    def __init__(self, sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16, seed: int = 7) -> None:
         super().__init__()
         self.sizes = sizes
-        random = torch.Generator(device).manual_seed(7)
+        random = torch.Generator(device).manual_seed(seed)
 
         def weight(*shape: int) -> nn.Parameter:
             made = torch.empty(*shape, device=device, dtype=dtype).normal_(0.0, _SPREAD, generator=random)
@@ -125,6 +126,38 @@ class Block(nn.Module):  # type: ignore[misc]
             of_experts = torch.bmm(_gated(torch.bmm(routed, self.gate_up.mT)), self.down.mT)
         back = of_experts.view(-1, x.shape[-1])[given.back]
         return (back * scores[..., None]).sum(1).view(x.shape)
+
+
+#: A block's layer of x, as the class computes it or compiled.
+Step = Callable[["Block", Tensor, "Inputs"], Tensor]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Blocks of the same sizes, each with weights of its own and fed with what the one before returned."""
+
+    blocks: Sequence[Block]
+
+    @classmethod
+    def of(cls, sizes: Sizes, count: int, device: str) -> Layers:
+        """As many blocks with random weights."""
+        return cls([Block(sizes, device, seed=7 + place) for place in range(count)])
+
+    @property
+    def sizes(self) -> Sizes:
+        """Extents of each."""
+        return self.blocks[0].sizes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of weights and activations."""
+        return self.blocks[0].qkv.dtype
+
+    def __call__(self, step: Step, x: Tensor, given: Sequence[Inputs]) -> Tensor:
+        """The last one's result for [batch, length, hidden]."""
+        for block, inputs in zip(self.blocks, given, strict=True):
+            x = step(block, x, inputs)
+        return x
 
 
 class Inputs:

@@ -112,8 +112,8 @@ def _work(
                 made.count += 1
                 versus = report.best.versus_first
                 said = f"{versus.value:.3f} ({versus.low:.3f} to {versus.high:.3f})" if versus else "no library"
-                print(f"tuned {problem.title}: {report.best.config.family} {report.best.median_us:.1f} µs, {said}, "
-                      f"{report.best.tried} tried, {time.monotonic() - begun:.1f} s", flush=True)  # fmt: skip
+                print(f"tuned {problem.title}: {report.best.median_us:.1f} µs, {said}, {report.best.tried} tried, "
+                      f"{time.monotonic() - begun:.1f} s: {report.best.config.key}", flush=True)  # fmt: skip
     except Empty:
         return
     except (TunerError, WorkerError) as error:

@@ -13,7 +13,7 @@ from tuner.tables.shapes import Shapes
 
 def test_shapes_are_tuned_within_a_budget(tmp_path: Path) -> None:
     listed: Sequence[Shapes] = [Shapes({Gemm.of(4096, 4096, 4096): 1, Gemm.of(8192, 8192, 8192): 1})]
-    plan = tuning.Plan(tmp_path / "x.db", ["recorded:h200"], 0.1, 14, 1.0, 5)
+    plan = tuning.Plan(tmp_path / "x.db", ["recorded:h200"], 0.1, 14, 60.0, 5)
     assert tuning.in_order(listed, DEVICE)[0] == Gemm.of(8192, 8192, 8192)
     done = tuning.tuned(listed, DEVICE, plan)
     assert (done.count, list(done.skipped)) == (1, ["bf16 nt 4096x4096x4096"])

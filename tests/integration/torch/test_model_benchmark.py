@@ -17,7 +17,7 @@ from benchmarks import published  # noqa: E402
 from benchmarks.model import __main__ as benchmark  # noqa: E402
 from benchmarks.model import machines, parts, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
-from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase  # noqa: E402
+from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase  # noqa: E402
 from benchmarks.model.comparing import Compared, Setting, compare, installing, line  # noqa: E402
 from benchmarks.model.machines import Cpu  # noqa: E402
 from gemmtune.torch import installed, kernels, record  # noqa: E402
@@ -116,10 +116,10 @@ def test_a_compiled_block_is_compared_and_a_mode_that_fails_costs_only_its_own_r
     setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("compiled", "captured"), TINY_PACE, TINY_PACE,
                       "aot_eager")  # fmt: skip
     with torch.no_grad():
-        block = Block(TINY["llama3-8b"], "cpu")
-        compare(block, Phase(2, 1, 4), setting, made)
+        layers = Layers.of(TINY["llama3-8b"], 3, "cpu")
+        compare(layers, Phase(2, 1, 4), setting, made)
         monkeypatch.setattr(Cpu, "capture", None)
-        compare(block, Phase(2, 1, 4), replace(setting, modes=("captured", "eager")), made)
+        compare(layers, Phase(2, 1, 4), replace(setting, modes=("captured", "eager")), made)
     assert [(row.mode, row.launched) for row in made.rows] == [("compiled", 0), ("captured", 1), ("eager", 0)]
     assert len(made.failed) == 1
 
@@ -145,7 +145,7 @@ def test_a_block_whose_result_is_nan_is_wrong(
     path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
     setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("captured",), TINY_PACE, TINY_PACE, "aot_eager")
     with torch.no_grad():
-        compare(Block(TINY["llama3-8b"], "cpu"), Phase(2, 1, 4), setting, made)
+        compare(Layers.of(TINY["llama3-8b"], 2, "cpu"), Phase(2, 1, 4), setting, made)
     assert [(row.mode, line(row).endswith("| WRONG |")) for row in made.rows] == [("captured", True)]
 
 
@@ -192,3 +192,24 @@ def test_experts_are_those_that_the_tokens_take(phase: Phase) -> None:
                 made = block.down[expert] @ (torch.nn.functional.silu(gate) * up)
                 expected[token] += scores[token, expert] * made
         assert torch.allclose(block._feed_forward(x, inputs).view(-1, sizes.hidden), expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", TINY)
+def test_layers_are_compiled_once_and_differ_in_their_weights(name: str) -> None:
+    graphs = []
+
+    def backend(module: torch.fx.GraphModule, _: object) -> Any:  # noqa: ANN401
+        graphs.append(module)
+        return module.forward
+
+    torch.compiler.reset()
+    layers, phase = Layers.of(TINY[name], 3, "cpu"), Phase(2, 1, 4)
+    x, inputs = torch.randn(2, 1, layers.sizes.hidden).to(layers.dtype), [
+        Inputs(layers.sizes, phase, "cpu") for _ in layers.blocks
+    ]  # fmt: skip
+    with torch.no_grad():
+        expected = layers(Block.forward, x, inputs)
+        assert torch.equal(layers(torch.compile(Block.forward, dynamic=False, backend=backend), x, inputs), expected)
+    assert len(graphs) == 1
+    assert not torch.equal(layers.blocks[0].o, layers.blocks[1].o)
