@@ -61,9 +61,13 @@ def export(
         devices = sorted({recording.facts.name for recording in recordings})
         if len(devices) > 1:
             raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
-        export_file(out / FILE, table_bytes(table_of_recordings(recordings, devices[0])))
-        line = f"{out / FILE} holds the bests of {counted(len(recordings), 'recording')}"
-        say(line, {"written": [str(out / FILE)]}, as_json)
+        table = table_of_recordings(recordings, devices[0])
+        export_file(out / FILE, table_bytes(table))
+        held, left_out = len(table["entries"]), len(recordings) - len(table["entries"])
+        line = f"{out / FILE} holds the bests of {counted(held, 'recording')}"
+        if left_out:
+            line += f"; {counted(left_out, 'recording')} without a correct final left out"
+        say(line, {"written": [str(out / FILE)], "left_out": left_out}, as_json)
         return
     for path in _files(source):
         recording = read_recording(path)

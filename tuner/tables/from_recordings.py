@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
+from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.tables.tables import table_of
@@ -17,11 +18,14 @@ _NO_ROW: Final = 0
 
 
 def table_of_recordings(recordings: Iterable[Recording], device: str) -> dict[str, Any]:
-    """The bests of recordings of one device model as a table."""
-    return table_of([_best(recording) for recording in recordings], device)
+    """The bests of recordings of one device model as a table.
+
+    A recording of which nothing can be served has no entry: its finals were never taken, or all of them failed.
+    """
+    return table_of([best for recording in recordings if (best := _best(recording))], device)
 
 
-def _best(recording: Recording) -> Best:
+def _best(recording: Recording) -> Best | None:
     moments = recording.taken_at or (None,) * len(recording.measurements)
     screened = [one for one, _ in recording.measurements if one.stage == "screen" and one.config.family != LIBRARY]
     failed = Counter(one.outcome.value for one in screened if one.outcome is not Outcome.CORRECT)
@@ -30,4 +34,7 @@ def _best(recording: Recording) -> Best:
         for (one, by), moment in zip(recording.measurements, moments, strict=True)
         if one.stage == "final" and moment is not None
     ]
-    return bests_of(recording.problem, finals, len(screened), dict(failed))[0]
+    try:
+        return bests_of(recording.problem, finals, len(screened), dict(failed))[0]
+    except NothingCorrect:
+        return None

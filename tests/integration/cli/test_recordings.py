@@ -53,6 +53,19 @@ def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path
     assert Path(written[0]).read_bytes() == before
 
 
+def test_a_table_of_bests_leaves_out_recordings_without_finals(tmp_path: Path) -> None:
+    with Store.open(database := f"sqlite:///{tmp_path / 'tuned.db'}") as store:
+        for problem, stages in ((PROBLEM, ("screen", "final")), (Gemm(64, 64, 64), ("screen",))):
+            study = store.begin_study(study_key(problem))
+            rows = [measured(CONFIGS[0], problem=problem, stage=stage) for stage in stages]
+            store.record_many(study.id, rows, PROVENANCE)
+    run("save", tmp_path / "saved", "--db", database)
+    said = run("export", tmp_path / "saved", "--format", "json", "--out", tmp_path / "bests")
+    assert "holds the bests of 1 recording; 1 recording without a correct final left out" in " ".join(said.split())
+    (entry,) = json.loads((tmp_path / "bests" / "bests.json").read_text())["entries"]
+    assert entry["problem"]["key"] == PROBLEM.key
+
+
 def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_path: Path) -> None:
     database, out = f"sqlite:///{tmp_path / 'tuned.db'}", tmp_path / "saved"
     with Store.open(database) as store:
