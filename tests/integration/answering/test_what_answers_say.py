@@ -39,7 +39,8 @@ CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
            for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 RECORDED = "4096x4096x4096"
 #: Folders of recordings with a table of their bests, and their devices.
-FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h100_settled", "NVIDIA H100 80GB HBM3")]
+FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h200_suite", DEVICE),
+           ("h100_settled", "NVIDIA H100 80GB HBM3")]
 
 
 @pytest.fixture(scope="module")
