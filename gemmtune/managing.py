@@ -25,6 +25,10 @@ class Managing(Reading):
             ladders: as in `m=1..8192:x2 n=4096 k=4096`.
             budget: `candidates`, `rounds` and the other members that the service knows.
             idempotency_key: repeating it creates no second campaign.
+
+        Raises:
+            ValueError: `devices` or `ladders` is one text instead of a list.
+            GemmtuneError: the campaign is invalid, or the service can't be reached.
         """
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         body = _campaign(name, devices, problems, ladders, budget, priority)
@@ -155,6 +159,9 @@ def _campaign(
     name: str, devices: Sequence[str | Mapping[str, Any]], problems: Sequence[Mapping[str, Any]],
     ladders: Sequence[str], budget: Mapping[str, Any] | None, priority: int,
 ) -> Document:  # fmt: skip
+    for argument, given in (("devices", devices), ("ladders", ladders)):
+        if isinstance(given, str):
+            raise ValueError(f"{argument} = {given!r} is one text: give a list, as in [{given!r}]")
     named = [{"name": each} if isinstance(each, str) else dict(each) for each in devices]
     body: Document = {"name": name, "devices": named, "problems": [dict(each) for each in problems],
                       "ladders": list(ladders), "priority": priority}  # fmt: skip

@@ -148,11 +148,16 @@ def configure(
         verify: when to verify a config that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.
         neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
+
+    Raises:
+        ValueError: `trusted`, `verify` or `neighbours` has another word, or `trusted` is one text instead of a list.
     """
     if neighbours not in NEIGHBOURS:
         raise ValueError(f"neighbours = {neighbours!r} is unknown: use {' or '.join(NEIGHBOURS)}")
     if verify not in VERIFY:
         raise ValueError(f"verify = {verify!r} is unknown: use {' or '.join(VERIFY)}")
+    if isinstance(trusted, str):
+        raise ValueError(f"trusted = {trusted!r} is one text: give a list, as in [{trusted!r}]")
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     with _LOCK:

@@ -38,3 +38,8 @@ def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monke
     finally:
         opened.set()
         configure()
+
+
+def test_one_word_is_no_list_of_trusted_sources() -> None:
+    with pytest.raises(ValueError, match=r"trusted = 'measured' is one text: give a list, as in \['measured'\]"):
+        configure(trusted="measured")

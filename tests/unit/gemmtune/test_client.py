@@ -125,3 +125,12 @@ def test_silence_is_temporary() -> None:
     with client(silent) as one, pytest.raises(GemmtuneError) as found:
         one.fleet()
     assert (found.value.status, found.value.kind, found.value.temporary) == (0, "unreachable", True)
+
+
+@pytest.mark.parametrize("order", ["create_campaign", "estimate_campaign"])
+def test_one_text_is_no_list_of_devices_or_ladders(order: str) -> None:
+    ask = getattr(saying(httpx2.Response(200, json={})), order)
+    with pytest.raises(ValueError, match=r"devices = 'NVIDIA H200' is one text: give a list, as in \['NVIDIA H200'\]"):
+        ask("rows", "NVIDIA H200", ladders=["m=1 n=2 k=3"])
+    with pytest.raises(ValueError, match="ladders = 'm=1 n=2 k=3' is one text"):
+        ask("rows", ["NVIDIA H200"], ladders="m=1 n=2 k=3")
