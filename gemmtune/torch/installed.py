@@ -293,7 +293,8 @@ def install(
 
     Raises:
         TableError: the table can't be read, is not what its hashes say, or is of another machine; nothing is installed.
-        RuntimeError: this version of torch can't be overridden, or another library overrides these operators.
+        RuntimeError: this version of torch can't be overridden, or allows one override only and another library has it.
+        ValueError: torch does not have the dispatch key `key`, whose kernels `eager` calls need.
     """
     global _installed
     source = exact(Path(table), guard=True, min_gain=min_gain)

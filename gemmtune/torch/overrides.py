@@ -106,7 +106,9 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
     """Overrides torch's kernels for calls of all threads, until `_destroy` of the library that it returns.
 
     Raises:
-        RuntimeError: another library overrides these operators.
+        RuntimeError: another library overrides these operators, in versions of torch that allow only one; the others
+            put our kernels before its own.
+        ValueError: torch does not have the dispatch key.
     """
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
