@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -50,7 +51,11 @@ def record(
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
     failed: list[str] = []
-    with open_worker(device, settings()) as worker, open_store(db) as store:
+    with ExitStack() as opened:
+        worker = opened.enter_context(open_worker(device, settings()))
+        if worker.facts.kind == "recorded":
+            raise RecordingError(f"--device {device} replays a recording, and only a GPU can be recorded: use cuda:0")
+        store = opened.enter_context(open_store(db))
         say_device(worker.facts)
         for name, problem in named:
             if (out / file_name(problem)).exists():

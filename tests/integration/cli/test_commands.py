@@ -146,6 +146,15 @@ def test_a_gpu_that_is_not_here_is_told_with_the_fix(shell: Shell) -> None:
     assert "recorded:h200" in result.err
 
 
+def test_a_replay_is_not_recorded_as_if_a_gpu_had_measured_it(shell: Shell) -> None:
+    (shell.home / "list.json").write_text(json.dumps([{"name": "one", **PROBLEM.fields()}]))
+    before = {path.name for path in shell.home.iterdir()}
+    result = shell("record", str(shell.home / "list.json"), "--out", str(shell.home / "again"), "--device",
+                   "recorded:h200", "--db", str(shell.home / "record.db"))  # fmt: skip
+    assert (result.code, "--device recorded:h200 replays a recording" in result.sentence) == (4, True)
+    assert {path.name for path in shell.home.iterdir()} == before
+
+
 def test_damaged_files_are_told_and_left_alone(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     store = tmp_path / "store.db"
