@@ -150,7 +150,8 @@ def run(
 ) -> None:
     """Creates a campaign and runs it here, on one device and without a server.
 
-    You can interrupt it at any time: the same command resumes where it stopped and measures nothing twice.
+    You can interrupt it at any time: the same command resumes where it stopped and measures nothing twice. Its problems
+    go before those of other campaigns in the store; in PostgreSQL they wait for their turn.
     """
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)

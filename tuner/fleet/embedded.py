@@ -21,6 +21,7 @@ _LOOK_SECONDS = 0.5
 class EmbeddedRun:
     """Runs a store's rounds in this process until one campaign has ended, or until asked to stop.
 
+    That campaign's problems go first, on SQLite; while it only waits for other processes, those of others follow.
     Several may run on one SQLite file, each with its own GPU.
 
     Args:
@@ -32,7 +33,8 @@ class EmbeddedRun:
         watch: Callable[[Progress], None], model_of: Callable[[str], LearnedModel | None],
     ) -> None:  # fmt: skip
         self._store, self._campaign_id, self._timing, self._watch = store, campaign_id, timing, watch
-        self._agent = Agent(LocalCoordinator(store, timing), open_device, name, idle_seconds=0.2, model_of=model_of)
+        coordinator = LocalCoordinator(store, timing, first=campaign_id)
+        self._agent = Agent(coordinator, open_device, name, idle_seconds=0.2, model_of=model_of)
         self._ended = threading.Event()
         self._failure: BaseException | None = None
 

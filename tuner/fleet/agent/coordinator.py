@@ -38,13 +38,15 @@ class LocalCoordinator:
 
     Args:
         watch: takes the progress of a round, with its id, at every heartbeat.
+        first: id of a campaign whose problems are claimed before all others (`queue_of`).
     """
 
     def __init__(
-        self, store: Store, timing: Timing = TIMING, watch: Callable[[int, RoundProgress], None] | None = None
-    ) -> None:
+        self, store: Store, timing: Timing = TIMING, watch: Callable[[int, RoundProgress], None] | None = None,
+        first: int | None = None,
+    ) -> None:  # fmt: skip
         self._watch = watch
-        self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
+        self._workers, self._rounds = Workers(store, timing), Rounds(store, timing, first)
         self.register, self.leave = self._workers.register, self._workers.leave
         self.claim = self._rounds.claim
 

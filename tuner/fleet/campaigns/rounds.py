@@ -52,10 +52,14 @@ _MEASURED: Final = (
 
 
 class Rounds:
-    """The rounds of one store."""
+    """The rounds of one store.
 
-    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
-        self._store, self._timing, self._queue = store, timing, queue_of(store)
+    Args:
+        first: as in `queue_of`.
+    """
+
+    def __init__(self, store: Store, timing: Timing = TIMING, first: int | None = None) -> None:
+        self._store, self._timing, self._queue = store, timing, queue_of(store, first)
 
     def claim(self, worker_id: int, token_id: int | None = None) -> RoundTask | None:
         """The next round for a worker; None when no round waits, or the worker drains.

@@ -16,7 +16,10 @@ _NEXT: Final = (
     .join(CampaignRow, CampaignRow.id == Item.campaign_id)
     .where(Item.queue == bindparam("queue"), Item.status == "waiting", CampaignRow.status == "running")
     .where(~exists().where(Round.problem_id == Item.problem_id, Round.queue == Item.queue, Round.status == "running"))
-    .order_by(CampaignRow.priority.desc(), Item.started.desc(), CampaignRow.id, Item.id)
+    .order_by(
+        (CampaignRow.id == bindparam("first")).desc(), CampaignRow.priority.desc(), Item.started.desc(),
+        CampaignRow.id, Item.id,
+    )
     .limit(1)
 )
 
@@ -46,6 +49,9 @@ class TableQueue:
     transaction. Campaign tables hold the rest: leases (which fence late reports), attempts, and one running round per
     problem.
 
+    Args:
+        first: id of a campaign whose problems go before all others.
+
     Attributes:
         registered: condition on `WorkerRow`: the queue still knows the worker.
         heartbeat_at: time of the last heartbeat of a `WorkerRow`.
@@ -65,6 +71,9 @@ class TableQueue:
         .execution_options(synchronize_session=False)
     )
 
+    def __init__(self, first: int | None = None) -> None:
+        self._first = first
+
     def register(self, session: Session) -> int:
         """Registers a worker; returns its number, which `take` needs."""
         return 0
@@ -80,7 +89,7 @@ class TableQueue:
 
     def take(self, session: Session, queue: str, engine_id: int) -> Job | None:
         """Takes the next job; None when no job waits. Its problem may have stopped waiting meanwhile."""
-        item_id = session.scalar(_NEXT, {"queue": queue})
+        item_id = session.scalar(_NEXT, {"queue": queue, "first": self._first or 0})
         return None if item_id is None else Job(None, item_id)
 
     def release(self, session: Session, job: int | None, again: bool) -> None:

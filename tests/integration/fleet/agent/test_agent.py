@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from benchmarks.postgres import Postgres
 from tests.fleet import (
@@ -118,6 +119,20 @@ def test_a_campaign_in_one_process_ends_when_nobody_reads_its_progress(database_
             run.run()
         rescue.cancel()
         assert {worker.gone_because for worker in Fleet(store).workers.page(gone=True)} == {"left"}
+
+
+def test_a_campaign_in_one_process_goes_before_others_of_its_store(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/campaigns.db") as store:
+        Fleet(store).campaign(PROBLEMS[:2], priority=7)
+        ours = Fleet(store).campaign(PROBLEMS[2:4], budget=SMALL)
+        EmbeddedRun(store, ours.id, FakeDevice, "here", CALM, lambda _: None, lambda _: None).run()
+        assert ended(store, ours.id)
+        with store.transaction() as session:
+            rounds = session.execute(sa.text(
+                "SELECT campaign_id FROM round JOIN campaign_problem AS item ON item.id = campaign_problem_id "
+                "ORDER BY round.id"
+            )).scalars().all()  # fmt: skip
+        assert rounds[:2] == [ours.id] * 2
 
 
 def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> None:
