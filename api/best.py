@@ -45,7 +45,7 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
     """The best known config for a problem on a device.
 
     An untuned shape gets an answer, too: `source` says whether the config was `measured`, was measured with a kernel
-    that has changed since (`stale`), comes from the `nearest` measured shape, is `predicted`, or is the `default`. With
+    that has changed since (`stale`), comes from the `nearest` measured shape, or is `predicted`. With
     `require=measured` anything but a measured config is a 404. `policy` names the timing policy; `neighbours=pdl` asks
     for the config for neighbours that let the next kernel start early.
     """

@@ -160,7 +160,7 @@ class BestOut(BaseModel):
     problem: ProblemOut
     device: str
     policy: str
-    source: Literal["measured", "stale", "recorded", "nearest", "predicted", "default", "none"]
+    source: Literal["measured", "stale", "recorded", "nearest", "predicted", "none"]
     why: str
     config: ConfigOut | None
     time_us: float | None = Field(description="median if source is measured or recorded, else an estimate")

@@ -17,7 +17,7 @@ COMMANDS: Final = (
             "Finds the fastest proved-correct config for one GEMM on one device and stores it."),
     Command("retune", "tuner.cli.retune:retune", "Measures bests again, and says which winners moved and by how much."),
     Command("best", "tuner.cli.query:best",
-            "Prints the best known config and its source: measured, recorded, nearest, predicted or default."),
+            "Prints the best known config and its source: measured, recorded, nearest or predicted."),
     Command("explain", "tuner.cli.explain:explain",
             "Checks whether a config is legal for a problem, and lists every rule that it breaks."),
     Command("space", "tuner.cli.explain:space",

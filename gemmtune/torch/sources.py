@@ -26,7 +26,7 @@ from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
 from tuner.tables.tables import TableBests, bests_in, library_in, read_document
 
-#: Sources of configs to launch by default. A `default` config is legal, but of unknown speed.
+#: Sources of configs to launch by default.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")

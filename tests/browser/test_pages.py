@@ -40,7 +40,7 @@ class TestAsk:
     def test_it_reads_what_people_write(self, opened: Opener) -> None:
         page = opened("/")
         page.fill("#shape", "7 4096 4096 fp8 nn b8")
-        page.wait_for_selector(".answer .predicted, .answer .nearest, .answer .default")
+        page.wait_for_selector(".answer .predicted, .answer .nearest")
         assert "fp8_e4m3 nn 7×4096×4096 ×8" in page.inner_text(".answer h2")
 
     def test_a_wrong_question_is_answered_by_a_sentence(self, opened: Opener) -> None:
@@ -193,7 +193,7 @@ class TestProblem:
 
     def test_an_untuned_one_says_so(self, opened: Opener) -> None:
         page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
-        page.wait_for_selector(".badge.predicted, .badge.nearest, .badge.default")
+        page.wait_for_selector(".badge.predicted, .badge.nearest")
 
     def test_its_layouts_are_those_of_its_config(self, opened: Opener) -> None:
         page = opened(PROBLEM)

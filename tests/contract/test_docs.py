@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -21,6 +21,7 @@ from space.registry import family_named
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
 from tuner import exits
+from tuner.answering.answers import Source
 from tuner.cli.record import read_problems
 from tuner.settings import Settings
 from tuner.tables.problems import COLUMNS
@@ -213,3 +214,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("material")
     assert site.build(tmp_path / "site") == 0
     assert (tmp_path / "site" / "docs" / "start" / "index.html").exists()
+
+
+def test_the_sources_of_answers_are_explained_each() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "concepts.md").read_text(), re.MULTILINE)
+    assert tuple(told) == get_args(Source)

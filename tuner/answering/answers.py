@@ -1,8 +1,8 @@
 """Answers: the best config for a problem on a device, and where it comes from.
 
-Order of preference: `measured`, `recorded`, `nearest`, `predicted`, `default`. An untuned shape is neither an error
-nor a silent guess: every answer names its source and its evidence, and its config is legal at the requested shape. If
-no config is legal, the answer says so.
+Order of preference: `measured`, `recorded`, `nearest`, `predicted`. An untuned shape is neither an error nor a silent
+guess: every answer names its source and its evidence, and its config is legal at the requested shape. If no config is
+legal, the answer says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from workers.measurement import Policy
 
-Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "default", "none"]
+Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "none"]
 
 #: Sources whose times were measured for exactly the problem, verified.
 MEASURED: Final = ("measured", "stale", "recorded")

@@ -49,7 +49,7 @@ def best(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Prints the best known config and its source: measured, recorded, nearest, predicted or default."""
+    """Prints the best known config and its source: measured, recorded, nearest or predicted."""
     asked = policy_of(policy, neighbours)
     if rivals:
         with open_store(db, create=False) as store:

@@ -52,7 +52,7 @@ declare namespace Api {
     problem: ProblemOut;
     device: string;
     policy: string;
-    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "default" | "none";
+    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "none";
     why: string;
     config: ConfigOut | null;
     time_us: number | null;
@@ -890,7 +890,7 @@ declare namespace Api {
   type RungOut = {
     m: number;
     problem: string;
-    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "default" | "none";
+    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "none";
     time_us: number | null;
     interval_us: [number, number] | null;
     tflops: number | null;

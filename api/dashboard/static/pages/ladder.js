@@ -6,8 +6,8 @@ import { headline } from "../parts/facts.js";
 import { go, html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 
-const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
-const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", recorded: "faster", nearest: "tied", predicted: "ring", default: "square" });
+const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], none: ["loss", "✕"] });
+const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", recorded: "faster", nearest: "tied", predicted: "ring" });
 const FIELDS = ["n", "k", "dtype", "layout", "batch", "epilogue"];
 const fieldsOf = (/** @type {any} */ weight) => Object.fromEntries(FIELDS.map((name) => [name, weight[name] ?? weight.example[name] ?? ""]));
 

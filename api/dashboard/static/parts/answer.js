@@ -13,7 +13,6 @@ const TRUST = /** @type {Record<string, string>} */ ({
   recorded: "With care: every element was verified and the time was measured at this size, on a GPU of this model elsewhere.",
   nearest: "With care: legal here, but measured at another shape.",
   predicted: "With care: legal here, but nobody has measured it. The model ranks it first.",
-  default: "No more than a default: legal here, nothing near it is known.",
   none: "There is nothing to run.",
 });
 
