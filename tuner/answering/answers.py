@@ -101,14 +101,11 @@ def answer(
     Raises:
         ProfileError: the device is unknown.
     """
-    if known := known_answer(bests, problem, device, policy, recordings):
+    known, broken = _known(bests, problem, device, policy, recordings)
+    if known:
         return known
     found = _unmeasured(bests, problem, device, policy, model)
-    # Else a measured one would have answered.
-    if best := bests.best(problem, found.device):
-        broken = forbidden(problem, best.config, best.device)
-        return replace(found, why=f"the measured winner breaks {broken} by now; {found.why}")
-    return found
+    return replace(found, why=f"the measured winner breaks {broken} by now; {found.why}") if broken else found
 
 
 def _unmeasured(
@@ -145,14 +142,26 @@ def known_answer(
 
     Arguments are those of `answer`.
     """
+    return _known(bests, problem, device, policy, recordings)[0]
+
+
+def _known(
+    bests: Bests, problem: Problem, device: str, policy: Policy | None, recordings: Bests | None
+) -> tuple[Answer | None, str]:
+    """The known answer; and without one the rule that the winner in `bests` breaks by now, empty if it has none."""
     profile = find_profile(device)
-    device = profile.name if profile else device
+    device, broken = profile.name if profile else device, ""
     for source, told in ((bests, measured), (recordings, recorded)):
         for asked in dict.fromkeys((policy, None)):
             best = source.best(problem, device, asked) if source else None
-            if best and not forbidden(problem, best.config, device):
-                return told(best) if policy in (None, best.policy) else _under_another(told(best), policy)
-    return None
+            if best is None:
+                continue
+            if not (rule := forbidden(problem, best.config, device)):
+                found = told(best)
+                return (found if policy in (None, best.policy) else _under_another(found, policy)), ""
+            if source is bests:
+                broken = rule
+    return None, broken
 
 
 def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:

@@ -1,4 +1,4 @@
-"""Answers: exact, then nearest, then predicted, then default; each with its interval and grounds."""
+"""Answers: exact, then nearest, then predicted; each with its interval and grounds."""
 
 from __future__ import annotations
 
@@ -75,6 +75,18 @@ def test_the_very_problem_is_measured_with_the_interval_of_its_samples() -> None
     assert found.interval_us[0] < 100.0 < found.interval_us[1]
     assert "31 samples" in found.grounds[0]
     assert answer(Bests(best), ASKED, "h200") == found
+
+
+def test_a_best_is_looked_up_once() -> None:
+    asked = []
+
+    class Counting(Bests):
+        def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
+            asked.append(problem)
+            return super().best(problem, device, policy)
+
+    assert answer(Counting(), ASKED, DEVICE).source == "predicted"
+    assert asked == [ASKED]
 
 
 @pytest.mark.parametrize("learned", [False, True])
