@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy.orm import Session
 
@@ -21,6 +22,8 @@ from tuner.studying.records import source_of
 
 #: Characters kept of a worker's reason.
 MOST_REASON = 1_000
+#: What a round takes at most; nearly all take less than a minute.
+LONGEST_SECONDS: Final = 600.0
 
 
 def check_report(holder: LeasedRound, report: RoundReport) -> list[Best] | NothingCorrect | None:
@@ -114,12 +117,17 @@ def settle(
 def account(
     session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
 ) -> None:
-    """Charges a round's time: it occupied the device from its claim to its end, whatever the worker reports."""
+    """Charges a round's time: it occupied the device from its claim to its end, whatever the worker reports.
+
+    What takes longer than a round does was no round: the clock was set, or the host or all services slept. Then the
+    worker's word counts.
+    """
     # The wall clock may have been set back.
     elapsed = max((at - utc(row.claimed_at)).total_seconds(), 0.0) if row.claimed_at else 0.0
+    charged = min(elapsed, max(busy_seconds, LONGEST_SECONDS))
     row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
     item.rounds += 1
-    item.gpu_seconds += elapsed
+    item.gpu_seconds += charged
     worker = session.get(WorkerRow, row.worker_id)
     if worker is not None:
         worker.rounds += 1
