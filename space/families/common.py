@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,8 @@ from space.rules import MakeWorth, Rule
 SEMAPHORE_BYTES: Final = 16
 #: Most that partial sums may take; cuBLASLt gets a workspace of the same size.
 WORKSPACE_BYTES: Final = 64 * 2**20
+#: The packing pass counts the bytes of a row in 32 bits.
+MAX_PACKED_ROW_BYTES: Final = 2**31 - 1
 #: Limits of a short product, for programmatic dependent launch: about 30 us of memory traffic and 400 us of 16-bit
 #: arithmetic on a Hopper GPU.
 SHORT_BYTES, SHORT_FLOPS = 128_000_000, 256_000_000_000
@@ -151,6 +153,21 @@ def grid_rule(kernel: str, *counts: str) -> Rule:
         return f"{tiles:,} tiles, each slice of K counted, > {MAX_GRID_BLOCKS:,}"
 
     return Rule("grid.tiles", "the number of tiles fits in 32 bits", kernel, counts, holds, numbers)
+
+
+def packed_rows_rule(needs_packing: Callable[[Gemm, str], bool], pitch_bytes: Callable[[Gemm, str], int]) -> Rule:
+    """The legal rule that keeps the packing pass from writing beyond the packed copy.
+
+    Args:
+        needs_packing, pitch_bytes: of a problem's `a` or `b`.
+    """
+
+    def longest(c: Columns) -> int:
+        return max((pitch_bytes(c.problem, each) for each in "ab" if needs_packing(c.problem, each)), default=0)
+
+    return Rule("pack.pitch", f"rows of a packed operand take at most {MAX_PACKED_ROW_BYTES:,} bytes",
+                "workers/kernels/common/pack.cuh", (), lambda c: longest(c) <= MAX_PACKED_ROW_BYTES,
+                lambda c: f"rows of {longest(c):,} B: multiply slices of K, or use another layout")  # fmt: skip
 
 
 def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> Rule:

@@ -8,10 +8,17 @@ import numpy as np
 
 from space.arch import VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import grid_rule, host_scales_rule, slices_rule, target_rule, workspace_rule
+from space.families.common import (
+    grid_rule,
+    host_scales_rule,
+    packed_rows_rule,
+    slices_rule,
+    target_rule,
+    workspace_rule,
+)
 from space.families.mma_sync.derive import FLAG_BYTES, INSTRUCTION_M, INSTRUCTION_N, barrier_bytes, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
-from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction
+from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction, needs_packing, pitch_bytes
 from space.instructions import mma_sync, tma
 from space.rules import Rule
 
@@ -232,4 +239,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
     slices_rule(_KERNEL),
     workspace_rule(_KERNEL),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k"),
+    packed_rows_rule(needs_packing, pitch_bytes),
 )  # fmt: skip

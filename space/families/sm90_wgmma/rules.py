@@ -7,10 +7,17 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
-from space.families.common import grid_rule, input_bytes, output_bytes, slices_rule, workspace_rule
+from space.families.common import (
+    grid_rule,
+    input_bytes,
+    output_bytes,
+    packed_rows_rule,
+    slices_rule,
+    workspace_rule,
+)
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
-from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b, needs_packing, pitch_bytes
 from space.instructions import setmaxnreg, tma, wgmma
 from space.kinds.gemm import Gemm
 from space.layouts.boxes import whole_boxes
@@ -295,4 +302,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
+    packed_rows_rule(needs_packing, pitch_bytes),
 )  # fmt: skip

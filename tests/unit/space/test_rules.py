@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import combinations
 
@@ -43,7 +44,7 @@ def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
     # Without wgmma nothing can be chosen; 32-bit tile counts, 1,024 threads, 16 blocks and 256 lines are beyond
     # what the knobs reach, and multicast of A divides every tile_m.
     beyond = {"arch.wgmma", "registers.instruction", "block.threads", "cluster.size", "multicast.slice_a", "tma.box",
-              "grid.tiles"}  # fmt: skip
+              "grid.tiles", "pack.pitch"}  # fmt: skip
     assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
 
 
@@ -65,6 +66,24 @@ def test_more_tiles_than_64_bits_hold_are_too_many(family: str, problem: Gemm, t
     ]
     assert said.nearest is None
     assert not len(enumerate_space(plug, problem, pruned=False))
+
+
+@pytest.mark.parametrize(
+    ("family", "within", "beyond"),
+    [
+        ("sm90_wgmma", Gemm.of(2, 64, 2**30 - 65), Gemm.of(2, 64, 2**30 - 1)),
+        ("sm90_wgmma", Gemm.of(2, 64, 2**29 - 33, "tf32"), Gemm.of(2, 64, 2**29 - 1, "tf32")),
+        ("mma_sync", Gemm.of(2, 64, 2**31 - 128, "int8", "tt"), Gemm.of(2, 64, 2**31 - 127, "int8", "tt")),
+        # Rows of 2^31 bytes that need no packing.
+        ("sm90_wgmma", Gemm.of(2, 64, 2**30), Gemm.of(2, 64, 2**30 + 1)),
+    ],
+)
+def test_packed_rows_whose_bytes_32_bits_do_not_count_are_too_long(family: str, within: Gemm, beyond: Gemm) -> None:
+    plug = family_named(family)
+    assert "pack.pitch" not in [entry.rule for entry in explain(plug, within, plug.config({})).broken]
+    (numbers,) = [one.numbers for one in explain(plug, beyond, plug.config({})).broken if one.rule == "pack.pitch"]
+    assert re.match("rows of 2,147,483,[67][0-9]{2} B: multiply slices of K", numbers)
+    assert not len(enumerate_space(plug, beyond, pruned=False))
 
 
 def test_without_wgmma_the_space_is_empty() -> None:
