@@ -20,6 +20,8 @@ from space.rules import MakeWorth, Rule
 SEMAPHORE_BYTES: Final = 16
 #: Most that partial sums may take; cuBLASLt gets a workspace of the same size.
 WORKSPACE_BYTES: Final = 64 * 2**20
+#: Mean product of two uniform bytes: 127.5².
+MEAN_UNSIGNED_PRODUCT: Final = 16_256
 #: The packing pass counts the bytes of a row in 32 bits.
 MAX_PACKED_ROW_BYTES: Final = 2**31 - 1
 #: Limits of a short product, for programmatic dependent launch: about 30 us of memory traffic and 400 us of 16-bit
@@ -153,6 +155,21 @@ def grid_rule(kernel: str, *counts: str) -> Rule:
         return f"{tiles:,} tiles, each slice of K counted, > {MAX_GRID_BLOCKS:,}"
 
     return Rule("grid.tiles", "the number of tiles fits in 32 bits", kernel, counts, holds, numbers)
+
+
+def sums_range_rule() -> Rule:
+    """The legal rule that leaves verification something to compare: a C at the end of its range tells nothing."""
+    return Rule(
+        "sums.range", "sums of unsigned products need alpha, or a C that holds them: s32, f32 or bf16",
+        f"uint8 · uint8 is {MEAN_UNSIGNED_PRODUCT:,} on average, more than 8 bits hold; f16 holds the sum of four", (),
+        lambda c: not _clips(c.problem),
+        lambda c: f"C is {c.problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32",
+    )
+
+
+def _clips(problem: Gemm) -> bool:
+    unsigned = problem.dtype_a == problem.dtype_b == "uint8" and problem.dtype_c not in ("s32", "f32", "bf16")
+    return unsigned and "alpha" not in problem.epilogue_parts
 
 
 def packed_rows_rule(needs_packing: Callable[[Gemm, str], bool], pitch_bytes: Callable[[Gemm, str], int]) -> Rule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from space.columns import Columns
-from space.families.common import grid_rule, host_scales_rule, input_bytes, target_rule, workspace_rule
+from space.families.common import grid_rule, host_scales_rule, input_bytes, sums_range_rule, target_rule, workspace_rule
 from space.families.gemv.derive import beside_registers, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
@@ -82,4 +82,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"split_k {c.first('split_k')} > {c.first('pieces')} loads in K"),
     workspace_rule(_KERNEL),
     grid_rule(_KERNEL, "tiles_n", "split_k"),
+    sums_range_rule(),
 )  # fmt: skip

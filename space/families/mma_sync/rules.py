@@ -13,6 +13,7 @@ from space.families.common import (
     host_scales_rule,
     packed_rows_rule,
     slices_rule,
+    sums_range_rule,
     target_rule,
     workspace_rule,
 )
@@ -240,4 +241,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
     workspace_rule(_KERNEL),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k"),
     packed_rows_rule(needs_packing, pitch_bytes),
+    sums_range_rule(),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from space.families.common import (
     output_bytes,
     packed_rows_rule,
     slices_rule,
+    sums_range_rule,
     workspace_rule,
 )
 from space.families.sm90_wgmma import knobs
@@ -303,4 +304,5 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
     packed_rows_rule(needs_packing, pitch_bytes),
+    sums_range_rule(),
 )  # fmt: skip

@@ -92,8 +92,8 @@ def test_each_limit_is_stated_with_its_numbers(
     assert found[rule].startswith(numbers)
 
 
-def test_the_rows_above_break_every_rule_but_those_on_gigantic_grids_and_rows() -> None:
-    assert {rule.id for rule in FAMILY.legal} - {row[0] for row in BROKEN} == {"grid.tiles", "pack.pitch"}
+def test_the_rows_above_break_every_rule_but_those_of_several_families() -> None:
+    assert {rule.id for rule in FAMILY.legal} - {row[0] for row in BROKEN} == {"grid.tiles", "pack.pitch", "sums.range"}
 
 
 #: (rule, problem, knobs within its limit, knobs beyond it), on the A100's 108 multiprocessors.

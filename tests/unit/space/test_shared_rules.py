@@ -1,0 +1,33 @@
+"""Legal rules that families share."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.explain import explain
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+
+
+@pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync", "gemv"])
+@pytest.mark.parametrize(
+    ("dtypes", "epilogue", "refused"),
+    [
+        ("uint8,uint8,int8,s32", "none", True),
+        ("uint8,uint8,int8,s32", "beta+bias+relu", True),
+        ("uint8,uint8,fp8_e4m3,s32", "none", True),
+        ("uint8,uint8,fp16,s32", "none", True),
+        ("uint8,uint8,int8,s32", "alpha+bias", False),
+        ("uint8,uint8,bf16,s32", "none", False),
+        ("uint8,uint8,s32,s32", "none", False),
+        ("uint8,int8,int8,s32", "none", False),
+        ("int8,int8,int8,s32", "none", False),
+    ],
+)
+def test_a_c_that_is_at_the_end_of_its_range_everywhere_is_refused(
+    family: str, dtypes: str, epilogue: str, refused: bool
+) -> None:
+    plug, problem = family_named(family), Gemm.of(1, 256, 4096, dtypes, epilogue=epilogue)
+    told = [one.numbers for one in explain(plug, problem, plug.config({})).broken if one.rule == "sums.range"]
+    why = f"C is {problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32"
+    assert told == ([why] if refused else [])
