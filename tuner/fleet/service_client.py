@@ -175,8 +175,8 @@ class ServiceClient:
             with self._http.stream(
                 "GET", path, params=params, headers=dict(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
-                if said.status_code >= 400:
-                    raise self._refusal(said.status_code, said.read())
+                if said.status_code >= 300:
+                    raise self._refusal(said.status_code, said.read(), said.headers.get("location", ""))
                 yield from said.iter_lines()
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
@@ -201,8 +201,9 @@ class ServiceClient:
             raise self._error_of(0, "unreachable", detail) from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
-        if response.status_code >= 400:
-            raise self._refusal(response.status_code, response.content)
+        # Not Modified is asked for; gemmtune sends nobody to another address.
+        if response.status_code >= 300 and response.status_code != 304:
+            raise self._refusal(response.status_code, response.content, response.headers.get("location", ""))
         return response
 
     def _items(self, document: Mapping[str, Any]) -> list[Any]:
@@ -211,11 +212,13 @@ class ServiceClient:
             raise self.foreign()
         return found
 
-    def _refusal(self, status: int, content: bytes) -> Exception:
+    def _refusal(self, status: int, content: bytes, elsewhere: str) -> Exception:
         try:
             document = json.loads(content)
             kind, detail = str(document["type"]), str(document["detail"])
         except (ValueError, KeyError, TypeError, RecursionError):
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
+            if elsewhere:
+                detail = f"{self.url} redirects to {elsewhere[:200]}: use the address of the service there"
         return self._error_of(status, kind, detail)

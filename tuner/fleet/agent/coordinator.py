@@ -77,7 +77,7 @@ class HttpCoordinator:
         self._beat_seconds, self._takes_progress = 5.0, False
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
-        said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
+        said = self._service.document("POST", "/v1/workers", {"name": name, "facts": asdict(facts)}, has="worker_id")
         self._beat_seconds = float(said["heartbeat_seconds"])
         self._takes_progress = bool(said.get("progress", False))
         return Registration(int(said["worker_id"]), self._beat_seconds, self._takes_progress)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import httpx2
 import pytest
 
+from tests.fleet import facts
 from tuner.errors import FleetError
+from tuner.fleet.agent.coordinator import HttpCoordinator
 from tuner.fleet.service_client import ServiceClient
 
 
@@ -16,3 +20,21 @@ def test_another_server_at_the_address_is_one_sentence() -> None:
         pytest.raises(FleetError, match=r"http://127\.0\.0\.1:8080 answers, but not as gemmtune does"),
     ):
         service.call("GET", "/v1/campaigns")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>moved</html>"])
+def test_a_proxy_that_sends_its_callers_elsewhere_is_no_answer(body: bytes) -> None:
+    moved = httpx2.Response(308, content=body, headers={"location": "https://tune.example/"})
+    with ServiceClient("http://127.0.0.1:8080", transport=httpx2.MockTransport(lambda request: moved)) as service:
+        for call in (partial(service.call, "POST", "/v1/workers/1:leave"), lambda: list(service.lines("/v1/x"))):
+            with pytest.raises(FleetError, match="redirects to https://tune.example/: use the address"):
+                call()
+
+
+def test_a_worker_at_another_servers_address_is_told_so() -> None:
+    empty = httpx2.MockTransport(lambda request: httpx2.Response(200, json={}))
+    with (
+        ServiceClient("http://127.0.0.1:8080", transport=empty) as service,
+        pytest.raises(FleetError, match="answers, but not as gemmtune does"),
+    ):
+        HttpCoordinator(service).register("worker", facts())
