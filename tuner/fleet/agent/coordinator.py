@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields
 from typing import Any, Final
 
+from space.config import Config
+from space.errors import SpaceError
 from space.registry import config_named
 from tuner.evidence.columns import storable
 from tuner.evidence.store import Store
@@ -94,18 +97,20 @@ class HttpCoordinator:
         said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
         if said is None:
             return None
-        return RoundTask(**said | {"only": tuple(said["only"])})
+        # A service of a newer version may tell more.
+        known = {field.name: said[field.name] for field in fields(RoundTask) if field.name in said}
+        return RoundTask(**known | {"only": tuple(said["only"])})
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
         tried = tuple(
             # A service of an older version tells no noise.
-            Trial(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf,
-                  entry.get("noise") or 0.0)
+            Trial(config, Outcome(entry["outcome"]), entry["median_us"] or math.inf, entry.get("noise") or 0.0)
             for entry in said["tried"]
-        )  # fmt: skip
-        winners = tuple(config_named(key) for key in said["winners"])
+            for config in _readable(entry["config"])
+        )
+        winners = tuple(config for key in said["winners"] for config in _readable(key))
         return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, stage: Stage, configs: Sequence[str]) -> None:
@@ -125,6 +130,12 @@ class HttpCoordinator:
 
     def leave(self, worker_id: int) -> None:
         self._service.call("POST", f"/v1/workers/{worker_id}:leave")
+
+
+def _readable(key: str) -> Iterator[Config]:
+    """The config; none if a newer version or a plugin that is not here has it: it can be no finalist here."""
+    with suppress(SpaceError):
+        yield config_named(key)
 
 
 Coordinator = LocalCoordinator | HttpCoordinator

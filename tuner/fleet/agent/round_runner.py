@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from space.config import Config
+from space.errors import SpaceError
 from space.registry import config_named, problem_from_key
 from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
 from tuner.fleet.agent.coordinator import Coordinator
@@ -91,7 +92,6 @@ class RoundRunner:
     ) -> None:  # fmt: skip
         self._task, self._worker, self._coordinator, self._retry = task, worker, coordinator, retry
         self._stopping, self._model = stopping, model
-        self._problem = problem_from_key(task.problem_key)
         self._measured: list[Measurement] = []
         self._provenance: Provenance | None = None
         self._busy_seconds = 0.0
@@ -119,6 +119,9 @@ class RoundRunner:
         except (WorkerError, ResultRefused) as error:
             # Replaying a measurement that was never recorded fails every time.
             failure, hopeless = str(error), isinstance(error, RecordingError)
+        except SpaceError as error:
+            # Of a kind or a family that only a newer version or a plugin has: a worker that has it may take it.
+            failure = f"this worker can't run the round: {error}; give it the service's version and plugins"
         return RoundReport(
             tuple(self._measured), self._provenance, self._busy_seconds, ended, failure, hopeless, self._stopping()
         )
@@ -129,16 +132,17 @@ class RoundRunner:
         Returns:
             Why the study has ended; empty if it continues in another round.
         """
+        problem = problem_from_key(self._task.problem_key)
         model = Guidance(self._model).model_of(self._worker.facts.name)
-        candidates = candidates_for(self._problem, self._worker, model=model)
+        candidates = candidates_for(problem, self._worker, model=model)
         with self._busy():
-            round_ = self._worker.begin(self._problem)
+            round_ = self._worker.begin(problem)
         self._provenance = provenance = round_.provenance
         past = self._retry(lambda: self._coordinator.begin(self._task, provenance))
         self._best_us = min((trial.median_us for trial in past.tried), default=math.inf)
         until = time.monotonic() + self._task.seconds
         guidance = Guidance(self._model, past.winners)
-        search = Search(self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
+        search = Search(problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
         if self._task.only:
             self._only(round_, search)
             return ""
