@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from space.config import Config
 from space.problem import Problem
@@ -17,9 +19,25 @@ from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import Best, Ratio
 from tuner.tables.entries import config_document, entry, fields
 
+
+def visible(text: str) -> str:
+    """`text` with control characters, and those that reorder others, as escapes such as `\\x1b`."""
+    if text.isprintable():
+        return text
+    hidden = (char for char in set(text) if unicodedata.category(char).startswith("C") and char not in "\n\t")
+    return text.translate({ord(char): char.encode("unicode_escape").decode() for char in hidden})
+
+
+class _Console(Console):
+    """A console whose terminal takes no orders from the texts that it shows: a worker's reasons are anybody's words."""
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401  (rich's)
+        return super().render_str(visible(text), **options)
+
+
 #: Messages for people go to standard error; standard output is left to results.
-notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-console = Console(highlight=False, soft_wrap=True, markup=False)
+notes = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console = _Console(highlight=False, soft_wrap=True, markup=False)
 Result = TypeVar("Result")
 #: Least width of tables where there is no terminal.
 PLAIN_COLUMNS: Final = 100
@@ -70,7 +88,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     if console.is_terminal:
         console.print(grid)
     else:
-        Console(file=console.file, width=width, highlight=False, markup=False).print(grid)
+        _Console(file=console.file, width=width, highlight=False, markup=False).print(grid)
 
 
 def ratio_text(ratio: Ratio | None) -> str:

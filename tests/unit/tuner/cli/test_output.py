@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cli.output import PLAIN_COLUMNS, counted, table
+from tuner.cli.output import PLAIN_COLUMNS, console, counted, notes, table
 
 
 def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,3 +18,14 @@ def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys
 
 def test_counts_are_in_the_right_number() -> None:
     assert [counted(count, "problem") for count in (0, 1, 2_000)] == ["0 problems", "1 problem", "2,000 problems"]
+
+
+def test_what_others_wrote_gives_a_terminal_no_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b]0;title\x07\x1b[2J\r\x9b31m\u202eb µs –\u202f\n"
+    table(("reason",), [(hostile,)])
+    console.print(hostile)
+    notes.print(f"worker {hostile}")
+    out, err = capsys.readouterr()
+    for shown in (out, err):
+        assert not set(shown) & set("\x1b\x07\r\x9b\u202e")
+        assert "\\x1b]0;title\\x07\\x1b[2J\\r\\x9b31m\\u202eb µs –" in shown
