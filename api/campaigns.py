@@ -216,7 +216,8 @@ class _EventFeed:
     """
 
     def __init__(self, store: Store, campaign_id: int, since: datetime, catch_up: Callable[[], None]) -> None:
-        self._store, self._campaign_id, self._since, self._catch_up = store, campaign_id, since, catch_up
+        self._store, self._campaign_id, self._catch_up = store, campaign_id, catch_up
+        self._first = self._since = since
         self._sent: set[int] = set()
         self._progress: dict[str, Any] = {}
         self.ended = False
@@ -224,12 +225,16 @@ class _EventFeed:
     def poll(self) -> list[ServerSentEvent]:
         """The events since the last poll."""
         progress = ProgressOut.of(results.progress(self._store, self._campaign_id)).model_dump(mode="json")
+        ended = progress["campaign"]["status"] in ("finished", "cancelled") and not progress["rounds_running"]
+        if ended:
+            # Also those that a clock which was set back dates long before the latest one.
+            self._since = self._first
         events = list(self._results())
         if progress != self._progress:
             self._progress = progress
             events.append(ServerSentEvent(event="progress", data=progress))
         # Progress was read before the results, so the results that ended the campaign are among the events.
-        if progress["campaign"]["status"] in ("finished", "cancelled") and not progress["rounds_running"]:
+        if ended:
             self.ended = True
             summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
             events.append(ServerSentEvent(event="end", data=summary.model_dump(mode="json")))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
+from api.campaigns import _EventFeed
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
+from tuner.fleet.campaigns.workers import LiveWorker, touch
 
 BODY: dict[str, Any] = {
     "name": "nightly",
@@ -175,6 +178,25 @@ class TestCampaigns:
         told = events(http.get(f"/v1/campaigns/{campaign.id}/events").text)
         assert [name for name, _ in told] == ["result", "result", "progress", "end"]
         assert told[-1][1]["gain"]["problems"] == 2
+
+    def test_results_before_a_clock_was_set_back_hide_none_after_it(
+        self, http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fleet = Fleet(store)
+        campaign = fleet.campaign(PROBLEMS[:2])
+        hand, feed = fleet.hand(), _EventFeed(store, campaign.id, datetime(2000, 1, 1, tzinfo=UTC), lambda: None)
+
+        def later(*given: Any) -> LiveWorker:  # noqa: ANN401
+            worker = touch(*given)
+            return worker._replace(at=worker.at + timedelta(hours=1))
+
+        with monkeypatch.context() as ahead:
+            ahead.setattr("tuner.fleet.campaigns.rounds.touch", later)
+            hand.work(hand.claimed())
+        assert [event.event for event in feed.poll()] == ["result", "progress"]
+        hand.work(hand.claimed())
+        fleet.sweeper.sweep()
+        assert [event.event for event in feed.poll()] == ["result", "progress", "end"]
 
 
 def events(text: str) -> list[tuple[str, Any]]:
