@@ -142,6 +142,20 @@ def test_a_foreign_token_can_not_touch_a_worker_or_its_round(store: Store, scope
     assert owner.finish(task).status_code == 204
 
 
+def test_a_worker_tells_no_progress_of_a_round_that_it_does_not_hold(store: Store) -> None:
+    owner, thief = Node(store, "owner", 0), Node(store, "thief", 1)
+    task = owner.claim()
+    progress = {"stage": "screen", "tried": 3, "best_us": 20.0}
+    forged = {"round_id": task["round_id"], "progress": progress | {"tried": 999}}
+    shown = owner.http.app.state.shown.progress  # type: ignore[attr-defined]
+    for node in (owner, thief):
+        node.http.app.state.shown.progress = shown  # type: ignore[attr-defined]
+    told = {"round_id": task["round_id"], "progress": progress}
+    assert owner.post(f"/v1/workers/{owner.worker}:heartbeat", told).json()["stop"] is False
+    assert thief.post(f"/v1/workers/{thief.worker}:heartbeat", forged).json()["stop"] is True
+    assert shown.of(task["round_id"]).tried == 3
+
+
 def test_only_probes_and_files_of_the_page_answer_without_a_token(store: Store) -> None:
     http = TestClient(create_app(store, AccessPolicy(tokens=True)), raise_server_exceptions=False)
     http.app.state.follower.poll()  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tuner.errors import ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.errors import FleetError, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
 from tuner.evidence.columns import storable
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.round_runner import (
@@ -130,8 +130,21 @@ class Agent:
                     self._device.close()
                     self._device = self._open_device()
             if not self._over():
-                self._until_reached(lambda: self._coordinator.leave(welcome.worker_id), most_tries=3)
+                self._until_reached(lambda: self._leave(welcome.worker_id), most_tries=3)
         self._leaving.set()
+
+    def _leave(self, worker_id: int) -> None:
+        """Leaves; hands back a round that it holds unknowingly, because the answer to its last claim was lost."""
+        try:
+            self._coordinator.leave(worker_id)
+        except (Unreachable, WorkerGone):
+            raise
+        except FleetError:
+            task = self._coordinator.claim(worker_id)
+            if task is None:
+                raise
+            self._coordinator.finish(task, RoundReport(handed_back=True))
+            self._coordinator.leave(worker_id)
 
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
         """Runs and reports one round; False if the device has to be reopened."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import select
 
 from benchmarks.postgres import Postgres
 from tests.fleet import (
@@ -30,7 +29,6 @@ from tests.fleet import (
 )
 from tests.support import FAMILY, measured
 from tuner.errors import FleetError, SlotTaken, Unreachable
-from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
@@ -221,6 +219,29 @@ def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening,
     assert (problem.status.value, problem.attempts, problem.tried) == ("waiting", 0, device.measured)
 
 
+def test_a_worker_that_leaves_while_the_answer_to_its_claim_is_lost_hands_the_round_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(database_url) as store:
+        fleet, coordinator = Fleet(store), LocalCoordinator(store, CALM)
+        campaign, claim = fleet.campaign(PROBLEMS[:1], budget=SMALL), coordinator.claim
+        running = Running(coordinator, FakeDevice)
+
+        def lost(worker_id: int) -> RoundTask | None:
+            claim(worker_id)
+            running.agent.leave()
+            monkeypatch.undo()
+            raise Unreachable("the connection broke")
+
+        monkeypatch.setattr(coordinator, "claim", lost)
+        with running:
+            eventually(lambda: not running.alive)
+        assert running.error is None
+        assert {worker.gone_because for worker in fleet.workers.page(gone=True)} == {"left"}
+        problem = results.problems(store, campaign.id)[0]
+        assert (problem.status.value, problem.attempts) == ("waiting", 0)
+
+
 def test_a_service_that_restarts_costs_no_round(service: Listening, coordinator: HttpCoordinator) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
     device = SlowDevice(seconds=0.04)
@@ -279,53 +300,6 @@ def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(
     assert isinstance(running.error, ProcessError)
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.attempts) == ("waiting", 1)
-
-
-@pytest.mark.parametrize("newer", [{"problem_key": "sparse_gemm:bf16:64"}, {"only": ("sm90_wgmma:later=1",)}])
-def test_a_round_of_a_newer_version_fails_and_ends_no_worker(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, newer: dict[str, Any]
-) -> None:
-    with Store.open(database_url) as store, Maintenance(store, CALM):
-        campaign, coordinator = Fleet(store).campaign(PROBLEMS[:1], budget=SMALL), LocalCoordinator(store, CALM)
-        claim, changes = coordinator.claim, iter([newer])
-
-        def claimed(worker_id: int) -> RoundTask | None:
-            task = claim(worker_id)
-            return task and replace(task, **next(changes, {}))
-
-        monkeypatch.setattr(coordinator, "claim", claimed)
-        with Running(coordinator, FakeDevice) as running:
-            eventually(lambda: ended(store, campaign.id) or not running.alive)
-        assert running.error is None
-        problem = results.problems(store, campaign.id)[0]
-        assert (problem.status.value, problem.rounds) == ("done", 2)
-        with store.transaction() as session:
-            reason = session.scalars(select(RoundRow.reason).order_by(RoundRow.id)).first()
-        assert reason is not None
-        assert reason.startswith("this worker can't run the round: ")
-
-
-def test_a_worker_reads_what_a_newer_service_tells(
-    service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
-    call, later = coordinator._service.call, "sm90_wgmma:later=1"
-
-    def newer(method: str, path: str, *rest: Any, **named: Any) -> Any:  # noqa: ANN401
-        said = call(method, path, *rest, **named)
-        if path.endswith(":claim") and said:
-            said["later"] = 1
-        if path.endswith(":begin"):
-            said["winners"].append(later)
-            said["tried"].append({"config": later, "outcome": "correct", "median_us": 1.0, "noise": 0.0})
-        return said
-
-    monkeypatch.setattr(coordinator._service, "call", newer)
-    with Running(coordinator, FakeDevice) as running:
-        eventually(lambda: ended(service.store, campaign.id) or not running.alive)
-    assert running.error is None
-    problem = results.problems(service.store, campaign.id)[0]
-    assert (problem.status.value, problem.tried, problem.rounds) == ("done", 40, 1)
 
 
 def test_a_second_agent_on_a_live_gpu_gives_up(
