@@ -153,7 +153,7 @@ def test_a_worker_tells_no_progress_of_a_round_that_it_does_not_hold(store: Stor
     told = {"round_id": task["round_id"], "progress": progress}
     assert owner.post(f"/v1/workers/{owner.worker}:heartbeat", told).json()["stop"] is False
     assert thief.post(f"/v1/workers/{thief.worker}:heartbeat", forged).json()["stop"] is True
-    assert shown.of(task["round_id"]).tried == 3
+    assert shown.get(task["round_id"]).tried == 3
 
 
 def test_only_probes_and_files_of_the_page_answer_without_a_token(store: Store) -> None:
