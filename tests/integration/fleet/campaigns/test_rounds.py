@@ -317,6 +317,21 @@ def test_suspects_that_are_all_cleared_cost_the_problem_nothing(fleet: Fleet) ->
     assert (problem.status, problem.attempts, problem.tried) == (ProblemStatus.DONE, 0, 20)
 
 
+def test_suspects_that_another_campaign_has_cleared_are_no_failure(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    hand.announce(task, hand.begin(task).propose())
+    hand.report(task, failure="the device was lost")
+    fleet.campaign(PROBLEMS[:1], priority=1)
+    hand.work(hand.claimed())
+    task = hand.claimed()
+    assert task.only
+    assert set(task.only) <= {entry.config.key for entry in hand.begin(task).tried}
+    hand.report(task)
+    assert results.problems(fleet.store, campaign.id)[0].attempts == 0
+    assert hand.claimed().only == ()
+
+
 def test_a_round_that_can_not_go_on_keeps_what_it_measured(fleet: Fleet) -> None:
     campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
     task = hand.claimed()
