@@ -332,6 +332,14 @@ def test_suspects_that_another_campaign_has_cleared_are_no_failure(fleet: Fleet)
     assert hand.claimed().only == ()
 
 
+def test_a_round_that_ends_a_study_that_it_never_began_ends_none(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    fleet.rounds.finish(task.round_id, task.lease, RoundReport(ended="planted"))
+    assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.WAITING
+    assert hand.claimed().problem_key == task.problem_key
+
+
 def test_a_round_that_can_not_go_on_keeps_what_it_measured(fleet: Fleet) -> None:
     campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
     task = hand.claimed()
