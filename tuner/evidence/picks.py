@@ -3,7 +3,8 @@
 The library's candidate wins unless one of ours is surely faster. What is served is surely slower than the library's
 first choice by at most 1 %, under any policy that shows what a user gets.
 
-Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %.
+Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %;
+two rivals are compared over the passes that both took part in.
 Under other policies a fixed rule orders rivals within the tie band of the fastest, never noise: by how much slower they
 are in steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy
 that repeats best, in the same steps, then by the analytic estimate, which is free of noise, then by the family's
@@ -140,7 +141,7 @@ class Field:
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
         """The first of rivals under one policy, as this module's docstring says."""
         if scatter_of(rivals[0].policy):
-            return min(rivals, key=lambda rival: (rival.median_us, enumeration_order(rival.config)))
+            return _ahead(rivals)[0]
         bursts = self._behind_in_bursts(rivals)
         estimates = _estimates_us(self.problem, self.device, rivals)
 
@@ -177,12 +178,32 @@ class Standing:
 
 def standings(correct: Sequence[Measurement]) -> list[Standing]:
     """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
-    typical = [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in correct])]
+    typical = _shares(correct)
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
     surely = [surely_slower(*paired(rival, correct[first]), scatter_of(rival.policy)) for rival in correct]
     return [
         Standing(rival, typical[place] / typical[first] - 1, surely[place]) for place, rival in enumerate(correct)
     ]
+
+
+def _shares(rivals: Sequence[Measurement]) -> list[float]:
+    """Each rival's time as a share of one that all are compared with.
+
+    Under `sustained` that is the fastest of those with the most blocks: who fell behind early has no blocks of the
+    later passes, in which the card may be slower.
+    """
+    if rivals[0].policy is not Policy.SUSTAINED:
+        return [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in rivals])]
+    last = min(rivals, key=lambda rival: (-len(rival.samples_us), rival.median_us))
+    pairs = (paired(rival, last) for rival in rivals)
+    return [statistics.median(ours) / statistics.median(theirs) for ours, theirs in pairs]
+
+
+def _ahead(rivals: Sequence[Measurement]) -> list[Measurement]:
+    """Rivals under one policy, fastest first; equal ones as they are enumerated."""
+    times = _shares(rivals) if scatter_of(rivals[0].policy) else [rival.median_us for rival in rivals]
+    order = sorted(range(len(rivals)), key=lambda place: (times[place], enumeration_order(rivals[place].config)))
+    return [rivals[place] for place in order]
 
 
 def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Sequence[float]]:
@@ -207,12 +228,12 @@ def _best(field: Field, winner: StoredMeasurement, tried: int, failed: dict[str,
     won = winner.measurement
     rivals = field.under(won.policy)
     library = [rival for rival in rivals if _is_library(rival)]
-    behind = sorted((rival for rival in rivals if rival is not won), key=lambda rival: rival.median_us)
+    ahead = _ahead(rivals)
     return Best(
         field.problem, field.device, winner.device_kind, winner,
         versus_first=_versus(library[:1], won),
-        versus_best=_versus(sorted(library, key=lambda rival: rival.median_us), won),
-        runner_up=next((rival.config for rival in behind), None), tried=tried, failed=failed,
+        versus_best=_versus([rival for rival in ahead if _is_library(rival)], won),
+        runner_up=next((rival.config for rival in ahead if rival is not won), None), tried=tried, failed=failed,
         served=served,
     )  # fmt: skip
 

@@ -94,6 +94,17 @@ def test_under_sustained_the_shortest_time_wins_however_near_the_next_one_is(ahe
     assert pick([near, fast], PROBLEM, DEVICE) is fast
 
 
+def test_who_fell_behind_in_the_first_pass_does_not_win_because_the_card_was_slower_in_the_second() -> None:
+    fast = measured([800.0, 820.0], policy=Policy.SUSTAINED, tile_n=64)
+    near = measured([805.0], policy=Policy.SUSTAINED, tile_n=256)
+    assert pick([fast, near], PROBLEM, DEVICE) is pick([near, fast], PROBLEM, DEVICE) is fast
+    assert [one.behind for one in standings([near, fast])] == [pytest.approx(5 / 800), 0]
+    # The library's first choice takes part in every pass, however far behind.
+    first = measured([900.0, 920.0], "cublaslt", Policy.SUSTAINED, rank=0)
+    best = measured([805.0], "cublaslt", Policy.SUSTAINED, rank=1)
+    assert pick([first, best], PROBLEM, DEVICE) is best
+
+
 def test_the_interval_of_a_median_leaves_out_what_chance_allows() -> None:
     times = [100.0 + place for place in range(20)]
     # The median lies outside in three of a hundred series.
@@ -249,6 +260,16 @@ def test_a_best_says_how_it_stands_to_the_first_choice_to_the_fastest_candidate_
     assert chain.runner_up == finals[1].measurement.config
     assert (burst.versus_first, burst.versus_best, burst.runner_up) == (None, None, None)
     assert (chain.tried, chain.failed) == (5, {"launch": 1})
+
+
+def test_the_fastest_of_the_library_is_told_over_the_passes_that_both_took_part_in() -> None:
+    ours = measured([780.0, 800.0], policy=Policy.SUSTAINED)
+    library = [measured(us, "cublaslt", Policy.SUSTAINED, rank=rank)
+               for rank, us in enumerate(([900.0, 920.0], [805.0], [800.0, 820.0]))]  # fmt: skip
+    (best,) = bests_of(PROBLEM, stored(ours, *library), 4, {})
+    assert best.winner.measurement is ours
+    assert best.versus_best == versus(library[2], ours)
+    assert best.runner_up == library[2].config
 
 
 def test_a_finalist_that_a_rule_forbids_by_now_wins_nothing() -> None:
