@@ -148,6 +148,10 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
     Args:
         kept: rivals that take part in every pass.
     """
+
+    def launches(rival: Rival) -> int:
+        return _replays(rival, pace.block_seconds) * rival.ready.timed.launches
+
     blocks: dict[Rival, list[Block]] = {rival: [] for rival in rivals}
     _run_block(bench, rivals[0], 0.0, pace.warm_up_seconds, 0)
     left = list(rivals)
@@ -156,9 +160,11 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
             rival = left[place]
             block = _run_block(bench, rival, pace.settle_seconds, pace.counted_seconds, rivals.index(rival))
             blocks[rival].append(block)
-        middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left}
-        most = min(middle.values()) * (1 + pace.near)
-        left = [rival for rival in left if middle[rival] <= most or kept(rival)]
+        # A wrong one may be fast.
+        _out(bench, rivals, launches)
+        middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left if not rival.wrong}
+        most = min(middle.values(), default=0.0) * (1 + pace.near)
+        left = [rival for rival in middle if middle[rival] <= most or kept(rival)]
     for rival, taken in blocks.items():
         powers = [block.watts for block in taken if block.watts is not None]
         median = statistics.median(block.us for block in taken)
@@ -166,8 +172,6 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         rival.taken[Policy.SUSTAINED] = Taken(
             tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
         )
-
-    _out(bench, rivals, lambda rival: _replays(rival, pace.block_seconds) * rival.ready.timed.launches)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:

@@ -141,6 +141,32 @@ def test_a_rival_that_is_wrong_in_its_turns_takes_no_part_in_what_follows() -> N
     assert blocks == {128: 2, 192: 2}
 
 
+def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() -> None:
+    class Later(Outputs):
+        """Differs once blocks run."""
+
+        def differences(self) -> dict[int, Difference]:
+            self.asked = getattr(self, "asked", 0) + 1
+            return {0: Difference(1, 2, 0)} if self.asked == 5 else {}
+
+    class Lazy(Timed):
+        """Does less in blocks."""
+
+        def start(self, stream: object, replays: int) -> None:
+            super().start(stream, replays)
+            self.us = 1.0 if replays > 1000 else 4.0
+
+    bench = Bench([5.0], {64: 4.0, 128: 4.01}, Later())
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for tile_n in bench.own_us:
+        made.add(own(tile_n), "")
+    made._rivals[0].ready.timed = Lazy(4.0)  # type: ignore[assignment]
+    sustained = [one for one in made.run(5) if one.policy is Policy.SUSTAINED]
+    assert [one.outcome for one in sustained] == [Outcome.WRONG_RESULT, Outcome.CORRECT]
+    assert len(sustained[1].samples_us) == regimes.SHORT.passes
+    assert bench.restored == 1
+
+
 def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
     class Later(Outputs):
         """Differs once blocks run."""
