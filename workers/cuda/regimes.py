@@ -180,8 +180,10 @@ def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Poli
     Where power decides what is served, these times only have to show who loses here: no interval has to become narrow.
     """
     rule = _brief(turns) if bench.power_decides else StoppingRule.of(turns)
-    graphs = [bench.chained(rival.ready, early=policy is Policy.CHAIN_PDL) for rival in rivals]
+    graphs = list[TimedGraph]()
     try:
+        for rival in rivals:
+            graphs.append(bench.chained(rival.ready, early=policy is Policy.CHAIN_PDL))
         _take_turns(bench, rivals, graphs, rule, policy)
     finally:
         for graph in graphs:

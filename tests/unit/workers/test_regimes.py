@@ -12,6 +12,7 @@ import pytest
 from space.config import Config
 from tests.fake_bench import CLOCKS, Bench, Outputs, Timed, metered, own, ran
 from workers.cuda import finals, regimes
+from workers.cuda.driver import CudaError
 from workers.cuda.outputs import Difference
 from workers.measurement import Clocks, Outcome, Policy
 
@@ -121,6 +122,23 @@ def test_a_sample_of_sustained_is_the_mean_behind_the_time_that_a_block_needs_to
     regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
     taken = made._rivals[0].taken[Policy.SUSTAINED].samples_us
     assert taken == (pytest.approx(4.0, rel=1e-3),) * regimes.SHORT.passes
+
+
+def test_graphs_of_chains_are_freed_where_the_driver_refuses_a_later_one() -> None:
+    bench, destroyed = Bench(own_us={64: 4.0, 128: 5.0}), list[float]()
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for tile_n in bench.own_us:
+        made.add(own(tile_n), "")
+
+    def chained(ready: Any, *, early: bool) -> Any:  # noqa: ANN401
+        if ready.timed.us == 5.0:
+            raise CudaError("cuGraphInstantiate", "CUDA_ERROR_OUT_OF_MEMORY")
+        return SimpleNamespace(destroy=lambda: destroyed.append(ready.timed.us))
+
+    bench.chained = chained  # type: ignore[method-assign]
+    with pytest.raises(CudaError):
+        regimes.take_chained(bench, made._rivals, 3, Policy.CHAIN)  # type: ignore[arg-type]
+    assert destroyed == [4.0]
 
 
 @pytest.mark.parametrize(("steady", "counted", "remark"), [
