@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from space.config import Config
+from space.devices import find_profile
 from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides, roofline_us
 from space.registry import FAMILIES, family_named, kind_named
@@ -150,7 +151,9 @@ class Bench:
         self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
-        self.power_decides = power_decides(problem, self._device)
+        # By the name alone, as who picks the winner has it: of a card that no table has, `chain` decides.
+        named = find_profile(self.facts.name)
+        self.power_decides = named is not None and power_decides(problem, named)
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
         self.baselines = tuple(chain.from_iterable(found))

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from space.devices import DriverFacts, profile_from
+from space.kinds.gemm import Gemm
 from tests.fake_bench import CLOCKS
 from tests.support import FAMILY, PROBLEM
+from tuner.evidence.picks import verdicts
 from workers.cuda import bench, driver
 from workers.cuda.outputs import Difference
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS
 from workers.cuda.verification import Verdict
-from workers.measurement import Measurement, Outcome, Verification
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Verification
 
 LAUNCHES = 20
 
@@ -125,6 +128,23 @@ def test_a_graph_that_would_run_too_long_is_recorded_again_with_fewer_launches()
     short = Played([long_us - 2] * 4, once_us=long_us - 2)
     short.screened()
     assert "destroy" not in short.log
+
+
+@pytest.mark.parametrize("shape", ["4096x4096x4096", "16x4096x4096"])
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H200 (500 W)", "NVIDIA RTX 9999"])
+def test_finals_take_most_turns_under_the_policy_that_decides(
+    name: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("Operands", "Outputs", "Verifier"):
+        monkeypatch.setattr(bench, part, lambda *_: None)
+    monkeypatch.setattr(bench, "launcher_of", lambda _: SimpleNamespace(candidates=lambda *_: ()))
+    played, problem = Played(), Gemm.parse(shape)
+    played._problem, played._tools = None, None  # type: ignore[assignment]
+    said = DriverFacts(name, "sm_90a", 132, 50 * 2**20, 80 * 2**30, highest_clock_ghz=1.98, memory_tbs=4.0)
+    played._device = profile_from(said)
+    played.facts = DeviceFacts(name, "sm_90a", "cuda", "GPU-0", "580.1", 132, 50 * 2**20)
+    played.prepare(problem, seed=1)
+    assert played.power_decides == (verdicts(problem, name)[0] is Policy.SUSTAINED)
 
 
 def test_errors_of_a_lost_context_are_told_by_the_next_call_when_a_candidate_is_freed() -> None:
