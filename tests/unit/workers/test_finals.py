@@ -84,6 +84,19 @@ def test_who_falls_behind_under_sustained_ends_earlier_but_the_first_choice_stay
     ]
 
 
+def test_the_librarys_first_choice_takes_part_in_every_pass_wherever_it_stands() -> None:
+    measured = ran(Bench([5.0, 4.01, 4.0], {64: 4.0}), [own(64)])
+    blocks = {one.config["rank"]: len(one.samples_us) for one in measured
+              if one.policy is Policy.SUSTAINED and one.config.family == "cublaslt"}  # fmt: skip
+    assert blocks == dict.fromkeys(range(3), regimes.SHORT.passes)
+
+
+def test_no_more_rivals_take_part_than_outputs_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finals, "SLOTS", 4)
+    bursts = under(ran(Bench([4.0, 4.1, 4.2, 4.3, 4.4], {64: 4.0}), [own(64)]), Policy.BURST)
+    assert bursts == [("64", 4.0), ("cublaslt", 4.0), ("cublaslt", 4.1), ("cublaslt", 4.2)]
+
+
 @pytest.mark.parametrize(
     ("limits", "decides", "pace"),
     [(False, False, regimes.BRIEF), (True, False, regimes.SHORT), (True, True, regimes.LONG)],
@@ -124,6 +137,8 @@ def test_a_rival_that_is_wrong_in_its_bursts_leads_nobody_away() -> None:
     measured = ran(bench, [own(64), own(128), own(192)])
     correct = [one for one in measured if one.outcome is Outcome.CORRECT]
     assert [name for name, _ in under(correct, Policy.SUSTAINED)] == ["128", "192", "cublaslt"]
+    bursts = [len(one.samples_us) for one in correct if one.policy is Policy.BURST]
+    assert bursts == [finals.BURSTS, finals.BURSTS, finals.FIRST_BURSTS], "a wrong one ends nobody's bursts"
     assert {one.config["tile_n"] for one in measured if one.outcome is Outcome.WRONG_RESULT} == {64}
 
 

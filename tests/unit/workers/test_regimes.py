@@ -114,6 +114,25 @@ def test_a_short_graphs_burst_is_its_second_run_and_a_long_ones_its_only_one(us:
     assert made._rivals[0].taken[Policy.BURST].samples_us == ((us,) if runs == 2 else (3 * us,))
 
 
+def test_every_burst_begins_behind_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = list[str]()
+
+    class Resting:
+        def __init__(self, seconds: float) -> None:
+            assert seconds == regimes.BURST_REST_SECONDS
+
+        def wait(self) -> None:
+            log.append("rest")
+
+    monkeypatch.setattr(regimes, "Rest", Resting)
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    made._rivals[0].ready.timed.write = lambda: log.append("run")  # type: ignore[attr-defined]
+    regimes.take_bursts(bench, made._rivals, 2, 2, 0.04)  # type: ignore[arg-type]
+    assert log == ["rest", "run"] * 2
+
+
 def test_a_sample_of_sustained_is_the_mean_behind_the_time_that_a_block_needs_to_settle() -> None:
     bench = Bench(own_us={64: 4.0})
     made = finals.Finals(bench)  # type: ignore[arg-type]
