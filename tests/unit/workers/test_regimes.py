@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -158,6 +159,29 @@ def test_graphs_of_chains_are_freed_where_the_driver_refuses_a_later_one() -> No
     with pytest.raises(CudaError):
         regimes.take_chained(bench, made._rivals, 3, Policy.CHAIN)  # type: ignore[arg-type]
     assert destroyed == [4.0]
+
+
+@pytest.mark.parametrize(("watts", "joules"), [
+    ((None, None), None), ((None, 600.0), 600 * 4e-6), ((500.0, 600.0), 550 * 4e-6),
+])  # fmt: skip
+def test_blocks_whose_energy_nothing_counts_cost_no_joules_and_the_last_ones_clocks_are_kept(
+    watts: tuple[float | None, ...], joules: float | None
+) -> None:
+    # The work before the first block is metered too, and does not count.
+    told, temperatures = iter([900.0, *watts]), iter((40, 50, 60))
+
+    @contextmanager
+    def block() -> Iterator[Any]:
+        yield SimpleNamespace(watts=next(told))
+
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    bench.monitor = SimpleNamespace(metered=block, read=lambda: Clocks(1500, 3201, 690.0, next(temperatures)))
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED]
+    assert taken.product_joules == (pytest.approx(joules) if joules else None)
+    assert taken.clocks.temperature_c == 60
 
 
 @pytest.mark.parametrize(("steady", "counted", "remark"), [
