@@ -118,6 +118,12 @@ def test_turns_that_decide_nothing_are_a_third_of_those_asked_for(power_decides:
     assert {len(one.samples_us) for one in measured if one.policy is Policy.ROUNDS} == {10}
 
 
+@pytest.mark.parametrize(("turns", "taken"), [(5, 5), (10, 6), (30, 10)])
+def test_six_turns_are_taken_where_as_many_are_asked_for_though_they_decide_nothing(turns: int, taken: int) -> None:
+    measured = ran(Bench([5.0], {64: 4.0}), [own(64)], turns)
+    assert {len(one.samples_us) for one in measured if one.policy is Policy.ROUNDS} == {taken}
+
+
 @pytest.mark.parametrize(
     ("samples", "share", "mean"),
     [
