@@ -161,6 +161,15 @@ def test_graphs_of_chains_are_freed_where_the_driver_refuses_a_later_one() -> No
     assert destroyed == [4.0]
 
 
+def test_turns_begin_on_a_clock_that_has_settled_and_all_that_the_gpu_works_is_counted() -> None:
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    regimes.take_chained(bench, made._rivals, 3, Policy.CHAIN)  # type: ignore[arg-type]
+    # One replay to heat up, and three turns, of graphs of ten launches.
+    assert bench.busy_us == (1 + 3) * 10 * 5.0
+
+
 @pytest.mark.parametrize(("watts", "joules"), [
     ((None, None), None), ((None, 600.0), 600 * 4e-6), ((500.0, 600.0), 550 * 4e-6),
 ])  # fmt: skip
