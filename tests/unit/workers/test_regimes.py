@@ -42,6 +42,8 @@ class Writing(Bench):
     """A bench whose candidates write what they should, but for one under one policy, which writes nothing there."""
 
     lazy: tuple[int, Policy] = (0, Policy.BURST)
+    #: Sums in floating point end in other bits in another candidate.
+    alike: bool = True
 
     def ready(self, config: Config, digest: str) -> Any:  # noqa: ANN401
         made = super().ready(config, digest)
@@ -56,12 +58,15 @@ class Writing(Bench):
         return made
 
     def verify(self, ready: Any) -> Any:  # noqa: ANN401
-        return SimpleNamespace(reason="", digest="right", once_us=ready.timed.us)
+        return SimpleNamespace(reason="", digest=self._right(ready.config), once_us=ready.timed.us)
+
+    def _right(self, config: Config) -> str:
+        return "right" if self.alike else config.key
 
     def _writing(self, config: Config, policy: Policy) -> Callable[[], None]:
         if (config.knobs.get("tile_n"), policy) == self.lazy:
             return lambda: None
-        return lambda: setattr(self.outputs, "held", "right")
+        return lambda: setattr(self.outputs, "held", self._right(config))
 
 
 @pytest.mark.parametrize(("policy", "timed"), [
@@ -76,6 +81,19 @@ def test_a_rival_that_writes_nothing_under_a_policy_is_wrong_and_no_other(
     wrong = {one.config.key for one in measured if one.outcome is Outcome.WRONG_RESULT}
     assert wrong == ({own(128).key} if policy else set())
     assert [one.policy for one in measured if one.config == own(128)] == timed
+
+
+def test_what_a_rival_writes_is_compared_with_what_it_wrote_when_it_was_verified() -> None:
+    bench = Writing([5.0, 4.9], {64: 4.0, 128: 4.01}, Written(), alike=False)
+    assert {one.outcome for one in ran(bench, [own(64), own(128), own(64, pdl=1)])} == {Outcome.CORRECT}
+
+
+def test_a_block_lasts_as_long_as_bursts_say_not_as_the_launch_that_waits_for_the_host() -> None:
+    rival: Any = SimpleNamespace(
+        ready=SimpleNamespace(timed=Timed(4.0)), verdict=SimpleNamespace(once_us=40.0),
+        taken={Policy.BURST: regimes.Taken((4.0,), CLOCKS)},
+    )  # fmt: skip
+    assert regimes._replays(rival, 1.0) == 1e6 / 4.0 / 10
 
 
 def test_a_rival_that_writes_nothing_in_its_blocks_is_wrong() -> None:
