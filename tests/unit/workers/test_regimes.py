@@ -133,6 +133,16 @@ def test_a_short_graphs_burst_is_its_second_run_and_a_long_ones_its_only_one(us:
     assert made._rivals[0].taken[Policy.BURST].samples_us == ((us,) if runs == 2 else (3 * us,))
 
 
+def test_blocks_run_in_another_order_in_each_pass() -> None:
+    bench, ran_in = Bench(own_us={64: 4.0, 128: 4.0, 192: 4.0}), list[int]()
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for place, tile_n in enumerate(bench.own_us):
+        made.add(own(tile_n), "")
+        made._rivals[-1].ready.timed.write = lambda place=place: ran_in.append(place)  # type: ignore[misc, attr-defined]
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
+    assert ran_in == [0, *regimes.order_of(0, 3), *regimes.order_of(1, 3)]
+
+
 def test_every_burst_begins_behind_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     log = list[str]()
 

@@ -103,6 +103,12 @@ def test_who_fell_behind_in_the_first_pass_does_not_win_because_the_card_was_slo
     first = measured([900.0, 920.0], "cublaslt", Policy.SUSTAINED, rank=0)
     best = measured([805.0], "cublaslt", Policy.SUSTAINED, rank=1)
     assert pick([first, best], PROBLEM, DEVICE) is best
+    # Who took part in all passes is compared over all, and with one that the card slowed as much.
+    unsteady = measured([799.0, 850.0], policy=Policy.SUSTAINED, tile_n=128)
+    assert pick([fast, near, unsteady], PROBLEM, DEVICE) is fast
+    first, second = (measured(us, "cublaslt", Policy.SUSTAINED, rank=rank)
+                     for rank, us in ((0, [900.0, 905.0]), (2, [800.0, 820.0])))  # fmt: skip
+    assert pick([first, best, second], PROBLEM, DEVICE) is second
 
 
 def test_the_interval_of_a_median_leaves_out_what_chance_allows() -> None:
