@@ -22,18 +22,17 @@ customElements.define("chart-cells", class extends Chart {
   #across(width) { return Math.max(1, Math.floor(width / this.#size)); }
   /** @param {number} width */
   height(width) { return Math.ceil(this.#spec.cells / this.#across(width)) * this.#size + 8; }
-  get #width() { return /** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth; }
 
   /** @param {number} place */
   point(place) {
-    const across = this.#across(this.#width);
+    const across = this.#across(this.plotWidth);
     const { text, href } = this.#spec.cell(place);
     return { x: ((place % across) + 0.5) * this.#size, y: (Math.floor(place / across) + 0.5) * this.#size, text, href };
   }
 
   /** @param {number} x @param {number} y */
   hit(x, y) {
-    const across = this.#across(this.#width);
+    const across = this.#across(this.plotWidth);
     const place = Math.floor(y / this.#size) * across + Math.floor(x / this.#size);
     return x >= 0 && x < across * this.#size && place >= 0 && place < this.#spec.cells ? place : -1;
   }

@@ -42,7 +42,7 @@ customElements.define("chart-changes", class extends Chart {
   /** @param {number} place */
   point(place) {
     const { knob, row, change } = this.#all[place];
-    const x = this.#x(/** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth);
+    const x = this.#x(this.plotWidth);
     const percent = (/** @type {number} */ ratio) => `${ratio >= 1 ? "+" : "−"}${(Math.abs(ratio - 1) * 100).toFixed(1)} %`;
     return { x: x(change.ratio), y: 24 + ROW * (row + 0.5), text: `${knob.name}=${change.value}: ${percent(change.ratio)}${
       change.measured ? ", measured" : `, expected (${percent(change.low)} to ${percent(change.high)})`}` };

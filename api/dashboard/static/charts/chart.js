@@ -29,6 +29,7 @@ export class Chart extends HTMLElement {
   height(_width) { return 260; }
   /** @param {CanvasRenderingContext2D} _pen @param {number} _width @param {number} _height */
   draw(_pen, _width, _height) {}
+  get plotWidth() { return /** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth; }
   count() { return 0; } // points that the keyboard walks through
   get walkable() { return this.count() > 0; }
   /** @param {number} _place @returns {Point | null} */

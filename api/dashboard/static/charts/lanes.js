@@ -1,5 +1,6 @@
 // Lanes over time: one a worker, a span a round; lost and withdrawn rounds are hatched.
 
+import { clock } from "../lib/format.js";
 import { colour } from "../lib/theme.js";
 import { FONT, line } from "./axis.js";
 import { Chart } from "./chart.js";
@@ -21,7 +22,7 @@ customElements.define("chart-lanes", class extends Chart {
   count() { return this.#all.length; }
   table() {
     return { head: ["worker", "round", "seconds", "began, UTC"], rows: this.#all.map(({ lane, span }) => [lane.name, span.text, Math.round((span.to - span.from) * 10) / 10,
-      new Date(span.from * 1000).toISOString().slice(0, 19).replace("T", " ")]) };
+      clock(span.from)]) };
   }
 
   /** @param {number} width */
@@ -34,14 +35,14 @@ customElements.define("chart-lanes", class extends Chart {
   /** @param {number} place */
   point(place) {
     const { row, span } = this.#all[place];
-    const { at } = this.#x(/** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth);
+    const { at } = this.#x(this.plotWidth);
     return { x: (at(span.from) + at(span.to)) / 2, y: 8 + ROW * (row + 0.5), text: span.text, href: span.href };
   }
 
   /** @param {number} x @param {number} y */
   hit(x, y) {
     const row = Math.floor((y - 8) / ROW);
-    const { at } = this.#x(/** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth);
+    const { at } = this.#x(this.plotWidth);
     return this.#all.findIndex((entry) => entry.row === row && x >= at(entry.span.from) - 2 && x <= at(entry.span.to) + 2);
   }
 
@@ -58,7 +59,7 @@ customElements.define("chart-lanes", class extends Chart {
     pen.textAlign = "center";
     for (let second = Math.ceil(from / step) * step; second <= to; second += step) {
       line(pen, Math.round(at(second)) + 0.5, 4, Math.round(at(second)) + 0.5, height - 22);
-      pen.fillText(new Date(second * 1000).toISOString().slice(step >= 86400 ? 5 : 11, step >= 86400 ? 10 : step < 60 ? 19 : 16), at(second), height - 11);
+      pen.fillText(clock(second).slice(step >= 86400 ? 5 : 11, step >= 86400 ? 10 : step < 60 ? 19 : 16), at(second), height - 11);
     }
     lanes.forEach((lane, row) => {
       const y = 8 + ROW * row;

@@ -50,7 +50,7 @@ customElements.define("chart-strips", class extends Chart {
   /** @param {number} place */
   point(place) {
     const strip = this.#spec.strips[place];
-    const x = this.#layout(/** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth);
+    const x = this.#layout(this.plotWidth);
     return { x: x(strip.median), y: TOP + ROW * (place + 0.5), href: strip.href,
       text: `${strip.name}: ${number(strip.median)} ${this.#spec.unit}, ${strip.samples.length} samples, ${strip.note}` };
   }

@@ -1,10 +1,16 @@
-// What a chart shows, as a table.
+// Tables: a page's own, and what a chart shows.
 
 import { whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
 /** @typedef {{head: string[], rows: (string | number)[][]}} Table */
 const MOST_ROWS = 500;
+
+/** @param {string} name @param {unknown[]} head names of columns; one in an array is of numbers @param {unknown} rows */
+export const tableOf = (name, head, rows) => html`<div class="scroll" tabindex="0" role="region" aria-label=${name}><table>
+  <caption class="visually-hidden">${name}</caption>
+  <thead><tr>${head.map((words) => html`<th scope="col" class=${Array.isArray(words) ? "num" : nothing}>${words}</th>`)}</tr></thead>
+  <tbody>${rows}</tbody></table></div>`;
 
 /** @param {Table | null} table @param {string} title */
 export function asTable(table, title) {

@@ -2,6 +2,7 @@
 
 import "../charts/cells.js";
 import "../charts/scatter.js";
+import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { plain } from "../lib/columns.js";
 import { ago, count, duration, geometricMean, number, quantile, times, verdict } from "../lib/format.js";
@@ -94,6 +95,9 @@ function buttons(page, got) {
     <span role="status" class=${got.wrong ? "loss" : "soft"}>${got.wrong || (off ? "Your token lacks the scope submit." : "")}</span></p>`;
 }
 
+/** @param {any} columns @param {number} row */
+const link = (columns, row) => `/problem?${new URLSearchParams({ key: columns.key[row], device: columns.device[row].replace(/^recorded:/, "") })}`;
+
 /** @param {any} table @param {any} campaign */
 function cells(table, campaign) {
   const { columns } = table;
@@ -106,7 +110,7 @@ function cells(table, campaign) {
     cell: (/** @type {number} */ row) => {
       const [token, sign] = LOOKS[columns.look[row]];
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;
-      return { token, sign, fill, text: text(row), label: columns.first[row] ? `${columns.first[row].toFixed(2)}×` : "", href: columns.median_us[row] ? `/problem?${new URLSearchParams({ key: columns.key[row], device: columns.device[row].replace(/^recorded:/, "") })}` : undefined };
+      return { token, sign, fill, text: text(row), label: columns.first[row] ? `${columns.first[row].toFixed(2)}×` : "", href: columns.median_us[row] ? link(columns, row) : undefined };
     },
     rows: () => ({ head: ["problem", "status", "candidates", "µs", "speed-up"], rows: columns.key.map((/** @type {string} */ key, /** @type {number} */ row) => [titleOfKey(key), columns.status[row], columns.tried[row], number(columns.median_us[row]), times(columns.first[row])]) }),
   };
@@ -127,7 +131,7 @@ function gains(table, campaign) {
     lines: rows.length ? [{ x: [0, last / Number(length)], y: [1, 1], token: "soft", name: "" }] : [],
     axes: { x: `${unit} since it began`, y: "× cuBLASLt’s first choice", logY: true }, holds: { x: 0, y: 1 }, sentence: "Each mark is a problem, where it ended, at its speed-up. The line is cuBLASLt’s first choice.",
     text: (/** @type {number} */ place) => `${titleOfKey(columns.key[rows[place]])}: ${times(columns.first[rows[place]])}`,
-    href: (/** @type {number} */ place) => `/problem?${new URLSearchParams({ key: columns.key[rows[place]], device: columns.device[rows[place]].replace(/^recorded:/, "") })}`,
+    href: (/** @type {number} */ place) => link(columns, rows[place]),
     rows: () => ({ head: ["problem", String(unit), "speed-up"], rows: rows.map((/** @type {number} */ row) => [titleOfKey(columns.key[row]), number(when(row), 3), times(columns.first[row])]) }),
   };
 }
@@ -137,7 +141,7 @@ function parked(table) {
   const { columns } = table;
   const rows = columns.status.flatMap((/** @type {string} */ status, /** @type {number} */ row) => (status === "parked" ? [row] : []));
   if (!rows.length) return nothing;
-  return html`<section class="card"><h2>Parked</h2><div class="scroll" tabindex="0" role="region" aria-label="Parked problems"><table><caption class="visually-hidden">Parked problems</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Failing config</th></tr></thead>
-    <tbody>${rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td><td class="mono long">${columns.failing_config[row]}</td></tr>`)}</tbody></table></div>
+  return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", "Failing config"],
+      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td><td class="mono long">${columns.failing_config[row]}</td></tr>`))}
     <p class="says">Parked problems take no more GPU time. The failing config ran when the worker died or the attempts ended.</p></section>`;
 }

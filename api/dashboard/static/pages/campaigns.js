@@ -1,5 +1,6 @@
 // Campaigns: what runs, how far, and a new one with its cost before it is created.
 
+import { tableOf } from "../charts/table.js";
 import { ago, count, duration } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
@@ -31,9 +32,8 @@ export async function open(page) {
     }
   };
   page.show(() => html`<h1>What runs, and is it worth going on?</h1>
-    <section class="card">${items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Campaigns"><table><caption class="visually-hidden">Campaigns, newest first</caption><thead><tr><th scope="col">Campaign</th><th scope="col">Status</th>
-      <th scope="col">Problems</th><th scope="col" class="num">Candidates</th><th scope="col" class="num">GPU time</th><th scope="col">Left, or why it ended</th><th scope="col">Created</th></tr></thead>
-      <tbody>${items.map((item) => row(item, progress.get(item.id)))}</tbody></table></div>${more ? html`<p class="note">The newest ${MOST} are shown.</p>` : nothing}`
+    <section class="card">${items.length ? html`${tableOf("Campaigns, newest first", ["Campaign", "Status", "Problems", ["Candidates"], ["GPU time"], "Left, or why it ended", "Created"],
+      items.map((item) => row(item, progress.get(item.id))))}${more ? html`<p class="note">The newest ${MOST} are shown.</p>` : nothing}`
       : html`<p class="sentence">There are no campaigns yet. A campaign tunes many problems on every worker of the fleet; create one below, or run <code>gemmtune campaign run --ladder 'm=1..512:x2 n=4096 k=4096'</code> on this machine alone.</p>`}</section>
     ${create(page, form)}`);
   const again = latest(load);

@@ -2,7 +2,7 @@
 
 import "../charts/strips.js";
 import { Refusal } from "../lib/api.js";
-import { clock, number, SIGNS, times, us, verdict } from "../lib/format.js";
+import { clock, number, quantile, SIGNS, times, us, verdict } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 
@@ -81,8 +81,4 @@ function bootstrap(over, under) {
 }
 
 /** @param {number[]} values */
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
+const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5);

@@ -2,6 +2,7 @@
 
 import "../charts/lines.js";
 import { bars } from "../charts/bars.js";
+import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { bytes, clock, count, number } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
@@ -40,9 +41,9 @@ function refused(error) {
 function table(limits) {
   const shown = (/** @type {string} */ name, /** @type {any} */ value) => (name.endsWith("_bytes") ? bytes(value) : typeof value === "number" ? number(value) : Array.isArray(value) ? value.join(".") : typeof value === "object" && value
     ? Object.entries(value).map(([key, part]) => `${key}: ${number(Number(part))}`).join(", ") : String(value));
-  return html`<h2>Limits, and where each comes from</h2><div class="scroll" tabindex="0" role="region" aria-label="Limits"><table><caption class="visually-hidden">Limits</caption><thead><tr><th scope="col">Limit</th><th scope="col" class="num">Value</th><th scope="col">Source</th></tr></thead>
-    <tbody>${Object.entries(limits).filter(([name]) => !["name", "sources", "measured", "arch", "tensor_tflops"].includes(name)).map(([name, value]) => html`
-      <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, value)}</td><td class="note">${limits.sources[name] ?? ""}</td></tr>`)}</tbody></table></div>`;
+  return html`<h2>Limits, and where each comes from</h2>${tableOf("Limits", ["Limit", ["Value"], "Source"],
+      Object.entries(limits).filter(([name]) => !["name", "sources", "measured", "arch", "tensor_tflops"].includes(name)).map(([name, value]) => html`
+      <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, value)}</td><td class="note">${limits.sources[name] ?? ""}</td></tr>`))}`;
 }
 
 /** @param {any} drift */
@@ -53,7 +54,7 @@ function drifted(drift) {
     series: [{ name: "new time over old", token: "mark", kind: "line", y: changes.map((/** @type {any} */ change) => change.geometric_mean) }],
     sentence: "Above 1 the same problems became slower with the new driver, compiler, library or kernels." };
   return html`${changes.length ? html`<section class="card"><chart-lines .data=${chart}></chart-lines></section>` : nothing}
-    <section class="card"><h2>Programs that measured here</h2><div class="scroll" tabindex="0" role="region" aria-label="Programs"><table><caption class="visually-hidden">Programs</caption><thead><tr><th scope="col">Program</th><th scope="col" class="num">Bests</th><th scope="col">From, UTC</th><th scope="col">To</th></tr></thead>
-      <tbody>${programs.map((/** @type {any} */ program) => html`<tr><th scope="row">${told(program)}</th><td class="num">${count(program.bests)}</td><td>${clock(program.first_at)}</td><td>${clock(program.last_at)}</td></tr>`)}</tbody></table></div>
+    <section class="card"><h2>Programs that measured here</h2>${tableOf("Programs", ["Program", ["Bests"], "From, UTC", "To"],
+      programs.map((/** @type {any} */ program) => html`<tr><th scope="row">${told(program)}</th><td class="num">${count(program.bests)}</td><td>${clock(program.first_at)}</td><td>${clock(program.last_at)}</td></tr>`))}
       <p class="says">${changes.length ? `${changes.length} changes of driver, compiler, library or kernels had problems measured before and after.` : "No problem was measured before and after a change: there is no drift to see."}</p></section>`;
 }

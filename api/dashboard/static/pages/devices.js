@@ -1,5 +1,6 @@
 // Devices: which GPUs are known, and from where?
 
+import { tableOf } from "../charts/table.js";
 import { bytes, number, whole } from "../lib/format.js";
 import { ranked } from "../parts/devices.js";
 import { html } from "../lib/view.js";
@@ -10,10 +11,9 @@ export async function open(page) {
   const items = ranked((await page.get("/v1/devices")).items);
   const most = (/** @type {any} */ limits) => Math.max(...Object.values(limits.tensor_tflops).map(Number));
   page.show(() => html`<h1>Which GPUs are known?</h1><p class="lead">Measured ceilings come from a real card, estimated ones from datasheets and the share that a measured card reaches of its own.</p>
-    <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Devices"><table><caption class="visually-hidden">Devices</caption><thead><tr><th scope="col">Device</th><th scope="col">Arch</th><th scope="col" class="num">Bests</th><th scope="col">Ceilings</th><th scope="col" class="num">SMs</th>
-      <th scope="col" class="num">Memory</th><th scope="col" class="num">TB/s</th><th scope="col" class="num">Most TFLOP/s</th><th scope="col" class="num">L2</th><th scope="col" class="num">W</th></tr></thead>
-      <tbody>${items.map((/** @type {any} */ item) => { const limits = item.limits; return html`<tr><th scope="row"><a href=${`/device?${new URLSearchParams({ name: item.name })}`}>${item.name}</a></th>
+    <section class="card">${tableOf("Devices", ["Device", "Arch", ["Bests"], "Ceilings", ["SMs"], ["Memory"], ["TB/s"], ["Most TFLOP/s"], ["L2"], ["W"]],
+      items.map((/** @type {any} */ item) => { const limits = item.limits; return html`<tr><th scope="row"><a href=${`/device?${new URLSearchParams({ name: item.name })}`}>${item.name}</a></th>
         <td class="nowrap">${limits?.arch ?? "–"}</td><td class="num">${whole(item.bests)}</td><td class=${`nowrap ${limits?.measured ? "gain" : "soft"}`}>${limits ? (limits.measured ? "● measured" : "○ estimated") : "unknown"}</td><td class="num">${limits?.sm_count ?? "–"}</td>
-        <td class="num">${limits ? bytes(limits.memory_bytes) : "–"}</td><td class="num">${limits ? limits.memory_tbs.toFixed(2) : "–"}</td><td class="num">${limits ? whole(most(limits)) : "–"}</td><td class="num">${limits ? bytes(limits.l2_bytes) : "–"}</td><td class="num">${number(limits?.power_w)}</td></tr>`; })}</tbody></table></div>
+        <td class="num">${limits ? bytes(limits.memory_bytes) : "–"}</td><td class="num">${limits ? limits.memory_tbs.toFixed(2) : "–"}</td><td class="num">${limits ? whole(most(limits)) : "–"}</td><td class="num">${limits ? bytes(limits.l2_bytes) : "–"}</td><td class="num">${number(limits?.power_w)}</td></tr>`; }))}
       <p class="says">A device with bests has been tuned or replayed here; the others answer by prediction.</p></section>`);
 }

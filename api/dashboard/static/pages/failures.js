@@ -1,6 +1,7 @@
 // Failures: what breaks, and is it ours?
 
 import { bars } from "../charts/bars.js";
+import { tableOf } from "../charts/table.js";
 import { ago, count, many, percent } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
@@ -27,8 +28,8 @@ export async function open(page) {
       bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ ...Object.fromEntries(filtered), outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
       : html`<section class="card"><p class="sentence gain">${answer.measured ? "✓ Nothing failed." : `Nothing failed, because nothing is measured ${filtered.length ? "with these filters" : "yet"}.`}</p></section>`}
     ${answer.groups.map(group)}
-    ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2><div class="scroll" tabindex="0" role="region" aria-label="Suspects"><table><caption class="visually-hidden">Suspects</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Config</th></tr></thead>
-      <tbody>${answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${suspect.config}</td></tr>`)}</tbody></table></div>
+    ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2>${tableOf("Suspects", ["Problem", "Why", "Config"],
+      answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${suspect.config}</td></tr>`))}
       <p class="says">These configs were running when a worker died or the attempts ran out.</p></section>` : nothing}`);
 }
 

@@ -1,6 +1,7 @@
 // Fleet: is every GPU busy, and on what?
 
 import "../charts/lanes.js";
+import { tableOf } from "../charts/table.js";
 import { ago, duration, many, number, percent } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
@@ -65,12 +66,11 @@ function lanes(got, minutes) {
 /** @param {any} got @param {(id: number) => void} drain */
 function workers(got, drain) {
   const off = !may("admin");
-  return html`<section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Workers"><table><caption class="visually-hidden">Workers</caption><thead><tr><th scope="col">Worker</th><th scope="col">Status</th><th scope="col">GPU</th><th scope="col">Now</th>
-    <th scope="col" class="num">Busy</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
-    <tbody>${got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
+  return html`<section class="card">${tableOf("Workers", ["Worker", "Status", "GPU", "Now", ["Busy"], ["Clock"], ["Power"], "Throttle", "Driver", "Seen", html`<span class="visually-hidden">Drain</span>`],
+      got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
       <td class=${worker.status === "live" ? "gain" : worker.status === "gone" ? "loss" : "tied"}>${worker.status === "live" ? "●" : worker.status === "gone" ? "✕" : "◐"} ${worker.status}${worker.gone_because ? `: ${worker.gone_because}` : ""}</td>
       <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : worker.status === "gone" ? "–" : "idle"}</td>
       <td class="num">${percent(worker.busy_share)}</td><td class="num">${clocks ? `${number(clocks.sm_mhz)} MHz` : "–"}</td><td class="num">${clocks ? `${number(clocks.power_w, 3)} W` : "–"}</td><td>${clocks?.throttle_reasons.join(", ") || "–"}</td>
-      <td>${worker.driver}</td><td>${ago(worker.beat_at)}</td><td>${worker.status === "live" ? html`<button type="button" class="quiet small" ?disabled=${off} @click=${() => drain(worker.id)}>Drain</button>` : nothing}</td></tr>`; })}</tbody></table></div>
+      <td>${worker.driver}</td><td>${ago(worker.beat_at)}</td><td>${worker.status === "live" ? html`<button type="button" class="quiet small" ?disabled=${off} @click=${() => drain(worker.id)}>Drain</button>` : nothing}</td></tr>`; }))}
     <p class="says" role="status">${got.wrong || `A draining worker finishes its round, then leaves.${off ? " Draining needs a token with scope admin." : ""}`}</p></section>`;
 }

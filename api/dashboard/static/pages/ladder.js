@@ -1,6 +1,7 @@
 // Ladders: does one weight behave at every M?
 
 import "../charts/lines.js";
+import { tableOf } from "../charts/table.js";
 import { fixed, many, percent, us } from "../lib/format.js";
 import { headline } from "../parts/facts.js";
 import { go, html, nothing } from "../lib/view.js";
@@ -61,10 +62,9 @@ function chart(answer, asked, device) {
 /** What changes from M to M. @param {any} answer @param {string} device */
 function strip(answer, device) {
   const { rungs } = answer;
-  return html`<section class="card"><h2>What changes with M</h2><div class="scroll" tabindex="0" role="region" aria-label="What changes with M"><table><caption class="visually-hidden">Configs by M</caption>
-    <thead><tr><th scope="col" class="num">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th><th scope="col" class="num">% of bound</th><th scope="col">Config</th><th scope="col">Changed from the row above</th></tr></thead>
-    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row" class="num"><a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a></th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${rung.time_us ? fixed(rung.time_us) : "–"}</td>
-      <td class="num">${rung.time_us ? percent(rung.roofline_us / rung.time_us) : "–"}</td><td class="nowrap">${rung.config ? headline(rung.config) : "–"}</td><td>${place ? changed(rungs[place - 1].config, rung.config) : nothing}</td></tr>`)}</tbody></table></div>
+  return html`<section class="card"><h2>What changes with M</h2>${tableOf("What changes with M", [["M"], "Source", ["µs"], ["% of bound"], "Config", "Changed from the row above"],
+      rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row" class="num"><a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a></th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${rung.time_us ? fixed(rung.time_us) : "–"}</td>
+      <td class="num">${rung.time_us ? percent(rung.roofline_us / rung.time_us) : "–"}</td><td class="nowrap">${rung.config ? headline(rung.config) : "–"}</td><td>${place ? changed(rungs[place - 1].config, rung.config) : nothing}</td></tr>`))}
     <p class="says">A jump in time with many changes beside it is a border between kernels: look there first.</p></section>`;
 }
 

@@ -1,5 +1,6 @@
 // Rules: every rule with its sentence and its source.
 
+import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { html, nothing } from "../lib/view.js";
 import { goWith } from "../parts/shape.js";
@@ -25,10 +26,9 @@ export async function open(page) {
       <div class="filters"><label>Find <input type="search" .value=${page.param("find")} placeholder="smem" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
         <fieldset><legend>Family</legend>${families.map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === family)} @click=${() => goWith(page, { family: name === family ? "" : name, id: "" })}>${name}</button>`)}</fieldset>
         <fieldset><legend>Kind</legend>${["legal", "worth"].map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === kind)} @click=${() => page.set({ kind: name === kind ? "" : name })}>${name === "legal" ? "✕ legality" : "◇ worth"}</button>`)}</fieldset></div>
-      <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Rules"><table><caption class="visually-hidden">Rules</caption>
-        <thead><tr><th scope="col">Rule</th><th scope="col">Kind</th><th scope="col">Says</th><th scope="col">Source</th></tr></thead>
-        <tbody>${shown.map((/** @type {any} */ rule) => html`<tr><th scope="row"><a href=${`/rules?id=${encodeURIComponent(rule.id)}&family=${rule.family}`}><code>${rule.id}</code></a><br><span class="note">${rule.family}</span></th>
-          <td class=${`nowrap ${rule.kind === "legal" ? "loss" : "tied"}`}>${rule.kind === "legal" ? "✕ legality" : "◇ worth"}</td><td>${rule.sentence}</td><td class="soft">${rule.source}</td></tr>`)}</tbody></table></div>
+      <section class="card">${tableOf("Rules", ["Rule", "Kind", "Says", "Source"],
+      shown.map((/** @type {any} */ rule) => html`<tr><th scope="row"><a href=${`/rules?id=${encodeURIComponent(rule.id)}&family=${rule.family}`}><code>${rule.id}</code></a><br><span class="note">${rule.family}</span></th>
+          <td class=${`nowrap ${rule.kind === "legal" ? "loss" : "tied"}`}>${rule.kind === "legal" ? "✕ legality" : "◇ worth"}</td><td>${rule.sentence}</td><td class="soft">${rule.source}</td></tr>`))}
         <p class="says">${shown.length} of ${items.length} rules. ✕ Legality: without it a config can’t run. ◇ Worth: it keeps slow configs from being tried.</p></section>`;
   });
 }
