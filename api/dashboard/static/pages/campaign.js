@@ -22,18 +22,17 @@ export async function open(page) {
   /** @type {any} */
   const got = { progress: await page.get(`/v1/campaigns/${id}`), table: null, made: null, sure: false, wrong: "" };
   page.title(got.progress.campaign.name);
-  const load = async () => {
+  const soon = latest(async () => {
     const [progress, table] = await Promise.all([page.get(`/v1/campaigns/${id}`), page.get(`/v1/campaigns/${id}/problems:columns`)]);
     Object.assign(got, { progress, table: decoded(table), made: null });
     page.redraw();
-  };
+  });
   got.act = async (/** @type {string} */ verb) => {
     got.wrong = "";
     await page.post(`/v1/campaigns/${id}:${verb}`).catch((error) => { got.wrong = error.message; });
     got.sure = false;
-    await load();
+    await soon();
   };
-  const soon = latest(load);
   page.show(() => view(page, got));
   page.live({ campaign: soon, problem: soon, round: soon, began: soon, hello: soon }, { campaign: id });
   await soon();

@@ -21,7 +21,7 @@ export async function open(page) {
     const idle = got.rounds.length ? (Date.now() - new Date(got.rounds[0].ended_at ?? Date.now()).getTime()) / 60_000 : 0;
     return asked || Number(WINDOWS.find(([most]) => idle < Number(most) / 2)?.[0] ?? 1440);
   };
-  const load = async () => {
+  const soon = latest(async () => {
     const since = new Date(Date.now() - (wanted() || 1440) * 60_000).toISOString();
     const [fleet, rounds] = await Promise.all([page.get("/v1/fleet"), page.get("/v1/rounds", { since, limit: 1000 })]);
     fleet.items = fleet.items.map((/** @type {any} */ item) => ({ ...item.worker, ...item })).sort((/** @type {any} */ a, /** @type {any} */ b) => a.name.localeCompare(b.name, "en", { numeric: true }));
@@ -29,17 +29,16 @@ export async function open(page) {
     Object.assign(got, { fleet, rounds: rounds.items });
     got.lanes = lanes(got, minutes());
     page.redraw();
-  };
+  });
   const drain = async (/** @type {number} */ id) => {
     got.wrong = "";
     await page.post(`/v1/workers/${id}:drain`).catch((error) => { got.wrong = error.message; });
-    await load();
+    await soon();
   };
-  const soon = latest(load);
   page.show(() => html`<h1>Is every GPU busy, and on what?</h1>
     ${got.fleet ? html`<dl class="facts"><div><dt>live</dt><dd>${got.fleet.workers.live}</dd></div><div><dt>draining</dt><dd>${got.fleet.workers.draining}</dd></div>
       <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device}${device.device_kind === "recorded" ? " (recorded)" : ""}, ${many(device.waiting_problems, "problem")} waiting</dt><dd>${device.busy} of ${device.live} busy</dd></div>`)}</dl>
-    <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void load(); }}>${words}</button>`)}</div>
+    <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void soon(); }}>${words}</button>`)}</div>
     ${got.fleet.items.length ? html`<section class="card"><chart-lanes .data=${got.lanes}></chart-lanes></section>${workers(got, drain)}`
       : html`<section class="card narrow"><h2>No worker has been seen in the last hour</h2><p>Start one on each GPU node; it connects to this service:</p><pre>gemmtune worker run --url ${location.origin}</pre><p>Without a GPU: <code>gemmtune worker run --device recorded:h200 --url ${location.origin}</code></p></section>`}` : nothing}`);
   page.live({ worker: soon, round: soon, began: soon, hello: soon });
