@@ -29,7 +29,7 @@ def _hold(page: Page, path: str) -> list[tuple[Route, APIResponse]]:
     return held
 
 
-@pytest.mark.parametrize(("button", "status"), [("30 min", 200), ("Drain", 200)])
+@pytest.mark.parametrize(("button", "status"), [("30 min", 200), ("Drain", 200), ("30 min", 500)])
 def test_a_newer_answer_of_the_fleet_stays(opened: Opener, tmp_path: Path, button: str, status: int) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         fleet = Fleet(store)

@@ -10,18 +10,14 @@ import { html, render } from "./view.js";
  */
 export function latest(action) {
   let [running, again] = [false, false];
-  return async () => {
-    again = true;
+  return async function call() {
+    again = running;
     if (running) return;
     running = true;
-    try {
-      while (again) {
-        again = false;
-        await action();
-      }
-    } finally {
+    await action().finally(() => {
       running = false;
-    }
+      if (again) void call();
+    });
   };
 }
 
