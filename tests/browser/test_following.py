@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.app import create_app
+from space.kinds.gemm import Gemm
 from tests.browser.conftest import Opener, serving, settled
-from tests.fleet import PROBLEMS, Fleet
+from tests.fleet import PROBLEMS, Fleet, failing
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, study_key
 from tuner.evidence.store import Store
+from workers.measurement import Outcome
 
 if TYPE_CHECKING:
     from playwright.sync_api import APIResponse, Page, Route
@@ -70,4 +73,53 @@ def test_a_newer_answer_of_a_campaign_stays(opened: Opener, tmp_path: Path) -> N
         route.fulfill(response=answer)
         settled(page)
         page.wait_for_selector(".badge:text-is('cancelled')")
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [("/problems", "p:has-text('Nothing is measured yet')", ".forest[aria-rowcount='3']"),
+     ("/ladder", "p:has-text('Nothing is measured yet')", "tbody tr:nth-child(2)"),
+     (f"/device?name={DEVICE}", "p:has-text(' 0 bests')", "p:has-text(' 2 bests')"),
+     ("/devices", f"tr:has-text('{DEVICE}') td:text-is('0')", f"tr:has-text('{DEVICE}') td:text-is('2')")],
+)  # fmt: skip
+def test_pages_follow_bests(opened: Opener, tmp_path: Path, path: str, before: str, after: str) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened(path, at=url)
+        page.wait_for_selector(before)
+        settled(page)
+        keep_best(store)
+        keep_best(store, Gemm(2 * PROBLEM.m, PROBLEM.n, PROBLEM.k))
+        page.wait_for_selector(after)
+        page.close()
+
+
+def test_a_ladder_keeps_its_weight(opened: Opener, tmp_path: Path) -> None:
+    """The weight that nobody chose is the one with most rungs; of another, more are measured while one looks."""
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        keep_best(store)
+        page = opened("/ladder", at=url)
+        page.wait_for_selector("option:checked:has-text('(1 measured)')", state="attached")
+        settled(page)
+        for m in (64, 128, 256):
+            keep_best(store, Gemm(m, 512, 512))
+        page.wait_for_selector("option:has-text('(3 measured)')", state="attached")
+        assert f"N={PROBLEM.n} K={PROBLEM.k}" in page.locator("option:checked").inner_text()
+        page.close()
+
+
+def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        study = store.begin_study(study_key(PROBLEM)).id
+        store.record(study, failing(FAMILY.config({}), PROBLEM, Outcome.LAUNCH), PROVENANCE)
+        page = opened("/failures", at=url)
+        page.click("section:has-text('1 × launch') summary")
+        page.wait_for_selector("details[open]")
+        settled(page)
+        for stages in (2, 3):
+            store.record(study, failing(FAMILY.config({"stages": stages}), PROBLEM), PROVENANCE)
+        page.wait_for_selector("section:has(details):has-text('2 × timeout')")
+        settled(page)
+        page.wait_for_selector("section:has-text('1 × launch') details[open]")
+        assert page.locator("details[open]").count() == 1
         page.close()

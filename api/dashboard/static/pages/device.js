@@ -5,6 +5,7 @@ import { bars } from "../charts/bars.js";
 import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { bytes, clock, count, number } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { html, nothing } from "../lib/view.js";
 
 const TITLES = /** @type {Record<string, string>} */ ({ driver: "driver", nvrtc: "NVRTC", kernels: "kernels", cublaslt: "cuBLASLt" });
@@ -14,21 +15,24 @@ export async function open(page) {
   const name = page.param("name") || page.param("device");
   if (!name) throw new Refusal(404, "", "The address names no device: choose one on the page Devices.", "");
   page.title(name);
-  const device = await page.get(`/v1/devices/${encodeURIComponent(name)}`);
+  const path = `/v1/devices/${encodeURIComponent(name)}`;
   /** @type {any} */
   let drift = null;
-  const { limits } = device;
-  page.show(() => html`<h1>${device.name}</h1>
-    <p>${limits ? html`<span class="badge ${limits.measured ? "measured" : "predicted"}">${limits.measured ? "measured ceilings" : "estimated ceilings"}</span> ${limits.arch}` : "Nothing is known of its limits."} · ${count(device.bests)} bests
-      ${device.bests ? html`· <a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>its problems</a>` : nothing}</p>
-    <div class="halves"><div class="stack">${limits ? html`<section class="card">${bars({ title: "Ceilings of the tensor cores", sentence: "TFLOP/s (TOP/s for integers) that a perfect kernel reaches on this card. Roofline bounds are made of them.",
-      bars: Object.entries(limits.tensor_tflops).map(([dtype, most]) => ({ name: dtype, value: Number(most), text: number(Number(most)) })) })}</section>` : nothing}
-      ${drift ? drifted(drift) : nothing}</div>
-    ${limits ? html`<section class="card">${table(limits)}</section>` : nothing}</div>`);
-  if (device.bests) {
-    drift = await page.get(`/v1/devices/${encodeURIComponent(name)}/drift`).catch(refused);
+  const load = latest(async () => {
+    const device = await page.get(path);
+    const { limits } = device;
+    page.show(() => html`<h1>${device.name}</h1>
+      <p>${limits ? html`<span class="badge ${limits.measured ? "measured" : "predicted"}">${limits.measured ? "measured ceilings" : "estimated ceilings"}</span> ${limits.arch}` : "Nothing is known of its limits."} · ${count(device.bests)} bests
+        ${device.bests ? html`· <a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>its problems</a>` : nothing}</p>
+      <div class="halves"><div class="stack">${limits ? html`<section class="card">${bars({ title: "Ceilings of the tensor cores", sentence: "TFLOP/s (TOP/s for integers) that a perfect kernel reaches on this card. Roofline bounds are made of them.",
+        bars: Object.entries(limits.tensor_tflops).map(([dtype, most]) => ({ name: dtype, value: Number(most), text: number(Number(most)) })) })}</section>` : nothing}
+        ${drift ? drifted(drift) : nothing}</div>
+      ${limits ? html`<section class="card">${table(limits)}</section>` : nothing}</div>`);
+    if (device.bests) drift = await page.get(`${path}/drift`).catch(refused);
     page.redraw();
-  }
+  });
+  await load();
+  page.live({ best: load, began: load, hello: load }, { device: name });
 }
 
 /** A refusal leaves that card out. @param {unknown} error */

@@ -3,6 +3,7 @@
 import "../charts/lines.js";
 import { tableOf } from "../charts/table.js";
 import { fixed, many, percent, us } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { headline } from "../parts/facts.js";
 import { go, html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
@@ -15,23 +16,29 @@ const fieldsOf = (/** @type {any} */ weight) => Object.fromEntries(FIELDS.map((n
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Ladders");
-  const { device } = await devicesOf(page);
-  const { items: weights } = device ? await page.get("/v1/weights", { device }) : { items: [] };
-  const asked = Object.fromEntries(FIELDS.map((name) => [name, page.param(name)]));
-  const example = /** @type {any} */ (weights[0]);
-  if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
-  if (!asked.n) Object.assign(asked, fieldsOf(example));
   page.show(() => html`<h1>Does one weight behave at every M?</h1>`);
-  const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });
+  let { device } = await devicesOf(page);
+  const asked = Object.fromEntries(FIELDS.map((name) => [name, page.param(name)]));
   const choose = (/** @type {any} */ event) => go(`/ladder?${event.target.value}`);
-  const made = { chart: chart(answer, asked, device) };
-  page.show(() => html`<h1>Does one weight behave at every M?</h1>
-    <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
-    <section class="card"><chart-lines .data=${made.chart}></chart-lines></section>
-    <section class="card"><h2>${answer.cliffs.length ? `✕ ${many(answer.cliffs.length, "contradiction")}` : "✓ No contradictions"}</h2>
-      ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
-      <p class="says">A larger M can’t be faster: its kernel could run the smaller product, too.</p></section>
-    ${strip(answer, device)}`);
+  const load = latest(async () => {
+    device ||= (await devicesOf(page)).device;
+    const { items: weights } = device ? await page.get("/v1/weights", { device }) : { items: [] };
+    const example = /** @type {any} */ (weights[0]);
+    if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
+    // Chosen once: what is measured meanwhile changes no weight that is looked at.
+    if (!asked.n) Object.assign(asked, fieldsOf(example));
+    const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });
+    const made = chart(answer, asked, device);
+    page.show(() => html`<h1>Does one weight behave at every M?</h1>
+      <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
+      <section class="card"><chart-lines .data=${made}></chart-lines></section>
+      <section class="card"><h2>${answer.cliffs.length ? `✕ ${many(answer.cliffs.length, "contradiction")}` : "✓ No contradictions"}</h2>
+        ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
+        <p class="says">A larger M can’t be faster: its kernel could run the smaller product, too.</p></section>
+      ${strip(answer, device)}`);
+  });
+  await load();
+  page.live({ best: load, began: load, hello: load }, { device });
 }
 
 /** @param {any[]} weights @param {any} asked @param {string} device @returns {[string, string, boolean][]} */

@@ -16,9 +16,7 @@ import { shapesOf } from "../parts/shapes.js";
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Problems");
-  const { device, devices } = await devicesOf(page);
-  if (!device) return page.show(() => html`<h1>Where do we win, tie, lose?</h1>
-    <p class="sentence">Nothing is measured yet. Run <code>gemmtune tune 4096x4096x4096</code>, or <a href="/campaigns">create a campaign</a>.</p>`);
+  let { device, devices } = await devicesOf(page);
   /** @type {any} */
   let table = null;
   /** What the shown charts were made from; they are made anew only when it changes. */
@@ -26,6 +24,8 @@ export async function open(page) {
 
   let [after, timer] = [0, 0];
   const load = latest(async () => {
+    if (!device) ({ device, devices } = await devicesOf(page));
+    if (!device) return;
     const found = await page.get("/v1/bests:columns", { device, policy: page.param("policy"), after });
     // Under a policy that is new here, other rows have times, too.
     if (found.changed && String(Object.keys(found.policies)) !== String(Object.keys(table.policies))) return all();
@@ -46,6 +46,8 @@ export async function open(page) {
   page.live({ best: load, began: load, hello: all }, { device });
 
   page.show(() => {
+    if (!device) return html`<h1>Where do we win, tie, lose?</h1>
+      <p class="sentence">Nothing is measured yet. Run <code>gemmtune tune 4096x4096x4096</code>, or <a href="/campaigns">create a campaign</a>.</p>`;
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
     // The list is drawn a frame earlier than the plots.
     if (made.of !== page.query.toString()) {
