@@ -123,3 +123,20 @@ def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: P
         page.wait_for_selector("section:has-text('1 × launch') details[open]")
         assert page.locator("details[open]").count() == 1
         page.close()
+
+
+def test_a_problem_that_is_parked_without_a_measurement_has_its_suspect(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:1])
+        page = opened("/failures", at=url)
+        page.wait_for_selector("dt:has-text('suspects') + dd:text-is('0')")
+        settled(page)
+        for number in range(3):
+            hand = fleet.hand(number)
+            task = hand.claimed()
+            hand.announce(task, hand.begin(task).propose()[:1])
+            fleet.fall_silent()
+            fleet.sweeper.sweep()
+        page.wait_for_selector("[aria-label=Suspects] tbody tr")
+        page.close()
