@@ -176,6 +176,12 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     )  # fmt: skip
 
 
+def unlike(problem: Gemm) -> str:
+    """Why the arms compute another product than this one; empty where they don't."""
+    plain = problem.batch == 1 and problem.epilogue == "none"
+    return "" if plain else "the arms multiply two matrices, without a batch or an epilogue"
+
+
 def why_torch(arm: Arm, one: Any) -> str:  # noqa: ANN401
     """Why torch computes the arm's product; empty where the arm's config does."""
     arm.prepare()
@@ -209,8 +215,9 @@ def measured(
             if time.monotonic() > ends:
                 return
             try:
-                seconds = tuned(problem)
-                found = row(store, db, name, group, problem, device, energy)
+                why = unlike(problem)
+                seconds = None if why else tuned(problem)
+                found = why or row(store, db, name, group, problem, device, energy)
             except Exception as error:  # one product that fails is a line, not the end
                 found = f"{type(error).__name__}: {error}"
             torch.cuda.empty_cache()

@@ -25,6 +25,7 @@ from typing import Final
 
 from benchmarks.deployed_table import mean
 from benchmarks.facts import recordings
+from benchmarks.named import problem_of_entry
 from benchmarks.published import ROOT, add_out, as_table, facts_of, joined_facts, publish, shared_facts, tracked
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
@@ -131,10 +132,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     """One problem's row and provenance, or the reason why there is none."""
     started = time.perf_counter()
     try:
-        problem = Gemm.of(
-            int(one["m"]), int(one["n"]), int(one["k"]), str(one["dtype"]), str(one["layout"]),
-            int(one.get("batch", 1)), str(one.get("epilogue", "none")),
-        )  # fmt: skip
+        problem = problem_of_entry(one)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         report = tune(store, worker, problem, budget, guidance=guidance)
     except (SpaceError, TunerError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,17 @@ def test_an_error_is_a_multiple_of_torchs_and_infinite_where_torch_has_none(
     monkeypatch.setattr(torch, "randperm", lambda count, device: everything(count))
     a, b = torch.ones(2, 4), torch.ones(4, 3)
     assert deployed._error((a, b, torch.full((2, 3), served), torch.full((2, 3), torchs))) == error
+
+
+def test_a_product_that_the_arms_do_not_compute_is_refused_before_it_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
+    monkeypatch.setattr(deployed, "tuner_of", lambda *_: nullcontext(None))
+    wanted = [("batch", "moe", Gemm.of(16, 64, 64, batch=4)), ("bias", "decode", Gemm.of(16, 64, 64, epilogue="bias"))]
+    found = dict(deployed.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
+    assert [*found] == ["batch", "bias"]
+    assert {*found.values()} == {"the arms multiply two matrices, without a batch or an epilogue"}
 
 
 class Replayed:
