@@ -32,7 +32,8 @@ SETTLE_SECONDS, BLOCK_SECONDS, COUNTED_SECONDS = 4.0, 1.1, 0.85
 #: The same of products that can't reach the power limit: just long enough to count energy.
 BRIEF_BLOCK_SECONDS, BRIEF_COUNTED_SECONDS = 0.35, 0.25
 BURSTS, REST_SECONDS = 12, 0.015
-#: A graph that is shorter runs once more, uncounted, before its burst.
+#: Where an arm's graph is shorter, every arm's runs once more, uncounted, before its burst: its first launches wait for
+#: the host. Arms on both sides of this bound would otherwise begin differently.
 SHORT_GRAPH_US: Final = 400.0
 
 OperandSet = Any
@@ -144,9 +145,10 @@ def bursts(graphs: Mapping[str, Graph]) -> dict[str, float]:
     """Single replays after rest; the order alternates."""
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     for number in range(BURSTS):
+        short = any(us[-1] * graphs[name].count < SHORT_GRAPH_US for name, us in taken.items() if us)
         for name, graph in _alternating(graphs, number):
             time.sleep(REST_SECONDS)
-            if taken[name] and taken[name][-1] * graph.count < SHORT_GRAPH_US:
+            if short:
                 graph.us()
             taken[name].append(graph.us())
     return {name: statistics.median(us) for name, us in taken.items()}

@@ -158,14 +158,25 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def test_bursts_rest_before_each_and_short_graphs_run_once_more(noted: list[str]) -> None:
-    times = {"long": [100.0, 104.0, 101.0], "short": [90.0, 80.0]}
+@pytest.mark.parametrize(("other_us", "warmed"), [(100.0, 0), (99.0, 11)])
+def test_bursts_rest_before_each_and_where_a_graph_is_short_all_run_once_more(
+    noted: list[str], other_us: float, warmed: int
+) -> None:
+    times = {"long": [100.0, 104.0, 101.0], "other": [other_us]}
     graphs: Any = {name: Replayed(name, 4, us, noted) for name, us in times.items()}
-    # The first is counted, then each second replay, which takes 90 µs too.
-    assert deployed_timing.bursts(graphs) == {"long": 101.0, "short": 90.0}
+    assert deployed_timing.bursts(graphs)["other"] == other_us
     rest = "rest 0.015"
-    assert noted[:10] == [rest, "long", rest, "short", rest, "short", "short", rest, "long", rest]
-    assert (noted.count("long"), noted.count("short")) == (12, 1 + 2 * 11)
+    assert noted[:4] == [rest, "long", rest, "other"]
+    # The order changes; all arms begin alike.
+    assert noted[4:10] == ([rest, "other", "other", rest, "long", "long"] if warmed else
+                           [rest, "other", rest, "long", rest, "long"])  # fmt: skip
+    assert (noted.count("long"), noted.count("other")) == (12 + warmed, 12 + warmed)
+
+
+def test_a_short_bursts_uncounted_run_is_not_counted(noted: list[str]) -> None:
+    # The first is counted, then each second replay.
+    graphs: Any = {"short": Replayed("short", 4, [90.0, 80.0], noted)}
+    assert deployed_timing.bursts(graphs) == {"short": 90.0}
 
 
 def test_turns_change_their_order_and_there_are_six(noted: list[str]) -> None:
