@@ -50,6 +50,8 @@ HEADER = (
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
+#: Begins the paragraph of problems that have no row.
+NOT_HERE: Final = "Not here: "
 #: The development suite: GEMMs of models, of papers, and of awkward extents.
 SUITE: Final = ROOT / "benchmarks" / "problems" / "dev.json"
 #: Classes of products that are bound by the tensor cores, besides training.
@@ -95,6 +97,7 @@ def main() -> None:
     listed = json.loads(given.problems.read_text())
     wanted = part_of([one for one in listed if _matches(one, given.only)], given.part)
     rows: list[Row] = []
+    refused: list[str] = []
     about = ""
     print(HEADER, flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -103,12 +106,14 @@ def main() -> None:
             for one in wanted:
                 made = measure(store, worker, one, Budget(given.candidates, given.seconds, given.turns))
                 if isinstance(made, str):
+                    refused.append(f"{one['name']} ({made})")
                     print(f"| {one['name']} | {made} |", flush=True)
-                    continue
-                row, about = made
-                rows.append(row)
-                print(row, flush=True)
-                write(given.out, rows, about, read)
+                else:
+                    row, about = made
+                    rows.append(row)
+                    print(row, flush=True)
+                if rows:
+                    write(given.out, rows, refused, about, read)
     print("", *summary([Ratios.of(row) for row in rows]), sep="\n")
 
 
@@ -201,16 +206,18 @@ def merged(parts: Sequence[Path], out: Path | None) -> None:
     abouts = {text.split("\n\n")[1] for text in texts}
     if facts is None or len(abouts) != 1:
         raise SystemExit(f"{', '.join(map(str, parts))} were not printed from one commit, list and device")
-    lines = [line for text in texts for line in text.split(HEADER)[1].strip().splitlines()]
+    printed = [line for text in texts for line in text.split(HEADER)[1].strip().splitlines()]
+    lines = [line for line in printed if line.startswith("|")]
+    refused = [line.removeprefix(NOT_HERE) for line in printed if line.startswith(NOT_HERE)]
     means = summary([Ratios.read(line) for line in lines])
     whole = [as_table(facts), "", *abouts, "", *means]
     print("\n".join(whole))
     if out:
-        out.write_text("\n".join([*whole, "", HEADER, *lines, ""]))
+        out.write_text("\n".join([*whole, "", HEADER, *lines, *not_here(refused), ""]))
 
 
 def summary(rows: Sequence[Ratios]) -> Iterator[str]:
-    """Geometric means by class, by groups of them and over all, and the worst problem."""
+    """Geometric means by class, by groups of them and over all, and the worst problem; of those with a library."""
     yield "| class | problems | against first | against best | worst against first | worst against best |"
     yield "| --- | --- | --- | --- | --- | --- |"
     kinds = dict.fromkeys(row.kind for row in rows)
@@ -221,15 +228,20 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
         best = [row.best for row in chosen if row.best]
         if first:
             yield (
-                f"| {kind} | {len(chosen)} | {mean(first):.3f} | {mean(best):.3f} | {min(first):.3f} | "
+                f"| {kind} | {len(first)} | {mean(first):.3f} | {mean(best):.3f} | {min(first):.3f} | "
                 f"{min(best):.3f} |"
             )
 
 
-def write(out: Path | None, rows: Sequence[Row], about: str, read: Sequence[Path]) -> None:
+def not_here(refused: Sequence[str]) -> list[str]:
+    """The paragraph of problems without a row, each with its reason; nothing if all have one."""
+    return ["", NOT_HERE + "; ".join(refused)] if refused else []
+
+
+def write(out: Path | None, rows: Sequence[Row], refused: Sequence[str], about: str, read: Sequence[Path]) -> None:
     """Writes the whole table so far, so that an interrupted run keeps its results."""
     means = "\n".join(summary([Ratios.of(row) for row in rows]))
-    publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows)]), read=read)
+    publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows), *not_here(refused)]), read=read)
 
 
 def _matches(one: Mapping[str, str | int], only: str) -> bool:
