@@ -67,13 +67,13 @@ def digest_of(path: Path) -> str:
 
 def gpus() -> str:
     """Names of the GPUs that the driver shows to this process, as in `NVIDIA H200` or `4 × NVIDIA H200`."""
-    counted = Counter(_gpu_names())
+    counted = Counter(gpu_names())
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counted.items()) or "none"
 
 
 def drivers() -> str:
     """Version of the NVIDIA driver."""
-    if not any(_gpu_names()):
+    if not any(gpu_names()):
         return "none"
     from cuda.bindings import nvml
 
@@ -90,7 +90,8 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {model or platform.machine()}, load average {os.getloadavg()[0]:.1f}"
 
 
-def _gpu_names() -> Iterator[str]:
+def gpu_names() -> Iterator[str]:
+    """Names of the GPUs that the driver shows to this process, in its order."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -11,6 +11,7 @@ the logs. What needs longer, torch or a store has its own command, such as `benc
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import threading
@@ -21,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.facts import gpu_names
 from benchmarks.waiting import say
-from tuner.studying.open_worker import gpu_count
 
 #: Lines of a failed step's output to show.
 TAIL: Final = 15
@@ -36,7 +37,7 @@ class Step:
         name: name of its log, and of --only.
         words: arguments of `python -m`.
         seconds: generous time on an H200 with an empty build cache.
-        table: file under --out that it writes.
+        table: file under --out that it writes, before `_h200.md` or another model's.
         every_gpu: whether it uses all GPUs of the host.
     """
 
@@ -49,20 +50,20 @@ class Step:
 
 STEPS: Final = (
     Step("tests", ("pytest", "-q", "-m", "gpu", "tests/gpu"), 200),
-    Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 150, "launch_space_h200.md"),
+    Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 150, "launch_space"),
     Step("launch_gemv", ("benchmarks.launch_space", "--family", "gemv", "--samples", "300", "--seed", "1"), 60,
-         "launch_space_gemv_h200.md"),
-    Step("sustained_order", ("benchmarks.sustained_order",), 700, "sustained_order_h200.md"),
-    Step("faults", ("benchmarks.faults",), 45, "faults_h200.md"),
-    Step("read_only", ("benchmarks.read_only",), 20, "read_only_h200.md"),
-    Step("agreement", ("benchmarks.agreement",), 120, "agreement_h200.md"),
-    Step("throughput", ("benchmarks.throughput",), 150, "throughput_h200.md"),
-    Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline_h200.md"),
-    Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
-    Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
-    Step("repeatability", ("benchmarks.repeatability",), 250, "repeatability_h200.md"),
-    Step("tuned_twice", ("benchmarks.tuned_twice",), 1_000, "tuned_twice_h200.md"),
-    Step("fleet", ("benchmarks.fleet",), 300, "fleet_h200.md", every_gpu=True),
+         "launch_space_gemv"),
+    Step("sustained_order", ("benchmarks.sustained_order",), 700, "sustained_order"),
+    Step("faults", ("benchmarks.faults",), 45, "faults"),
+    Step("read_only", ("benchmarks.read_only",), 20, "read_only"),
+    Step("agreement", ("benchmarks.agreement",), 120, "agreement"),
+    Step("throughput", ("benchmarks.throughput",), 150, "throughput"),
+    Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline"),
+    Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead"),
+    Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker"),
+    Step("repeatability", ("benchmarks.repeatability",), 250, "repeatability"),
+    Step("tuned_twice", ("benchmarks.tuned_twice",), 1_000, "tuned_twice"),
+    Step("fleet", ("benchmarks.fleet",), 300, "fleet", every_gpu=True),
 )  # fmt: skip
 
 
@@ -76,10 +77,10 @@ class Run:
         self._lock = threading.Lock()
         self.failed: list[str] = []
 
-    def work(self, gpu: str) -> None:
+    def work(self, gpu: str, model: str) -> None:
         """Runs steps one after another on the GPUs that CUDA_VISIBLE_DEVICES names."""
         while (step := self._next()) is not None:
-            self._run(step, gpu)
+            self._run(step, gpu, model)
 
     def _next(self) -> Step | None:
         with self._lock:
@@ -90,8 +91,8 @@ class Run:
                 self._end(step, f"left out: it takes {step.seconds} s, {self._time_left():.0f} s are left")
         return None
 
-    def _run(self, step: Step, gpu: str) -> None:
-        table = ("--out", str(self._out / step.table)) if step.table else ()
+    def _run(self, step: Step, gpu: str, model: str) -> None:
+        table = ("--out", str(self._out / f"{step.table}_{model}.md")) if step.table else ()
         command = ("env", f"CUDA_VISIBLE_DEVICES={gpu}", sys.executable, "-m", *step.words, *table)
         log, started = self._logs / f"{step.name}.log", time.monotonic()
         say(f"{step.name} begins on GPU {gpu}")
@@ -118,6 +119,21 @@ class Run:
         return self._ends - time.monotonic()
 
 
+def visible(count: int, shown: str | None) -> list[str]:
+    """The words of CUDA_VISIBLE_DEVICES, one for each GPU that this process sees: others may belong to someone else.
+
+    Args:
+        shown: this process's own CUDA_VISIBLE_DEVICES.
+    """
+    return [word.strip() for word in shown.split(",")][:count] if shown else [str(place) for place in range(count)]
+
+
+def model_of(name: str) -> str:
+    """A GPU's model as files name it: `h100` of NVIDIA H100 80GB HBM3."""
+    words = name.lower().replace("-", " ").split()
+    return next((word for word in words if any(map(str.isdigit, word))), words[-1])
+
+
 def main() -> int:
     """Runs the steps; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,21 +142,22 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--logs", type=Path, default=Path("benchmarks/logs"))
     given = parser.parse_args()
-    gpus = [str(ordinal) for ordinal in range(gpu_count())]
-    if not gpus:
+    names = [*gpu_names()]
+    if not names:
         parser.error("the driver shows no GPU: these numbers need one")
+    gpus, models = visible(len(names), os.environ.get("CUDA_VISIBLE_DEVICES")), [*map(model_of, names)]
     given.out.mkdir(parents=True, exist_ok=True)
     given.logs.mkdir(parents=True, exist_ok=True)
     wanted = [step for step in STEPS if not given.only or step.name in given.only]
     ends = time.monotonic() + 60 * given.minutes
     side_by_side = Run([step for step in wanted if not step.every_gpu], given.out, given.logs, 60 * given.minutes)
-    threads = [threading.Thread(target=side_by_side.work, args=(gpu,)) for gpu in gpus]
+    threads = [threading.Thread(target=side_by_side.work, args=pair) for pair in zip(gpus, models, strict=True)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     together = Run([step for step in wanted if step.every_gpu], given.out, given.logs, ends - time.monotonic())
-    together.work(",".join(gpus))
+    together.work(",".join(gpus), models[0])
     failed = side_by_side.failed + together.failed
     say(f"{len(wanted) - len(failed)} of {len(wanted)} steps done" + (f", not {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
