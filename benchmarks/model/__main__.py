@@ -28,6 +28,7 @@ import torch
 from benchmarks.model import parts, tuning
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase
 from benchmarks.model.comparing import (
+    CAPTURES,
     HEADER,
     LAYERS,
     MODES,
@@ -174,7 +175,8 @@ def about(machine: Machine, table: Guarded, done: tuning.Tuned, given: argparse.
         f"{device}. Times are those of one of {LAYERS} blocks, medians of turns. {done.count} products were tuned in "
         f"{done.seconds:.0f} s on {given.tune_devices}, up to {given.candidates} candidates each; "
         f"{len(table.entries)} leave with a gain surely above {given.min_gain:g}. Decoding attends to {CONTEXT} tokens."
-        f" WRONG: the results differ by more than {TOLERANCE:g}."
+        f" An interval of captured blocks holds those of every pair of {CAPTURES} graphs an arm. WRONG: the results "
+        f"differ by more than {TOLERANCE:g}."
     ]
     lines += [f"- left to the library {count} ×: {reason}" for reason, count in table.left_out.items()]
     lines += [f"- not tuned: {title}: {reason}" for title, reason in done.skipped.items()]

@@ -145,7 +145,8 @@ def _called(run: Run, layers: int, phase: Phase, mode: str, setting: Setting, in
         launched = installed.launched - before
         arms = {"torch": Arm(run, installed.off), "ours": Arm(run)}
         taken = _of_one(layers, alternating(setting.machine, arms, setting.called_pace))
-        into.rows.append(_row(phase, mode, taken, launched // layers, difference))
+        saved = gain(taken["torch"], taken["ours"])
+        into.rows.append(_row(phase, mode, taken, saved, launched // layers, difference))
         print(line(into.rows[-1]), flush=True)
     finally:
         installed.remove()
@@ -168,14 +169,27 @@ def _captured(run: Run, layers: int, phase: Phase, setting: Setting, into: Compa
                     launched, difference = installed.launched - before, max(difference, off)
         finally:
             installed.remove()
-    taken = _of_one(layers, _over_captures(alternating(setting.machine, arms, setting.pace)))
-    into.rows.append(_row(phase, "captured", taken, launched // layers, difference))
+    graphs = alternating(setting.machine, arms, setting.pace)
+    taken = _of_one(layers, _over_captures(graphs))
+    saved = {name: _gain_of_graphs(graphs, taken, name) for name in taken if name != "torch"}
+    into.rows.append(_row(phase, "captured", taken, saved["ours"], launched // layers, difference))
     print(line(into.rows[-1]), flush=True)
-    for name, times in taken.items():
-        if name not in ("torch", "ours"):
-            runs = setting.alone[name][1]
-            torch_us = sorted(taken["torch"])[len(times) // 2]
-            into.products.append(Product(phase.name, name, runs, torch_us, gain(taken["torch"], times)))
+    for name in saved:
+        if name != "ours":
+            runs, times = setting.alone[name][1], taken["torch"]
+            into.products.append(Product(phase.name, name, runs, sorted(times)[len(times) // 2], saved[name]))
+
+
+def _gain_of_graphs(
+    graphs: Mapping[tuple[str, int], list[float]], means: Mapping[str, list[float]], name: str
+) -> tuple[float, float, float]:  # fmt: skip
+    """What an arm's graphs save on average, and an interval that holds those of every pair of graphs.
+
+    Turns repeat what two graphs differ by; that another capture differs by something else, only other graphs show.
+    """
+    pairs = [gain(graphs["torch", one], graphs[name, other]) for one in range(CAPTURES) for other in range(CAPTURES)]
+    middle, _, _ = gain(means["torch"], means[name])
+    return middle, min(low for _, low, _ in pairs), max(high for _, _, high in pairs)
 
 
 def _of_one(layers: int, taken: Mapping[str, list[float]]) -> dict[str, list[float]]:
@@ -199,9 +213,12 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return math.inf if math.isnan(share) else share
 
 
-def _row(phase: Phase, mode: str, taken: Mapping[str, list[float]], launched: int, difference: float) -> Row:
+def _row(
+    phase: Phase, mode: str, taken: Mapping[str, list[float]], saved: tuple[float, float, float], launched: int,
+    difference: float,
+) -> Row:  # fmt: skip
     theirs, ours = (sorted(taken[name])[len(taken[name]) // 2] for name in ("torch", "ours"))
-    return Row(phase.name, mode, theirs, ours, gain(taken["torch"], taken["ours"]), launched, difference)
+    return Row(phase.name, mode, theirs, ours, saved, launched, difference)
 
 
 HEADER: Final = (

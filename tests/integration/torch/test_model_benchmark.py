@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from benchmarks import published  # noqa: E402
 from benchmarks.model import __main__ as benchmark  # noqa: E402
-from benchmarks.model import machines, parts, tuning  # noqa: E402
+from benchmarks.model import comparing, machines, parts, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase  # noqa: E402
 from benchmarks.model.comparing import Compared, Setting, compare, installing, line  # noqa: E402
@@ -129,6 +129,22 @@ def test_a_gains_interval_leaves_out_as_many_turns_as_chance_allows() -> None:
     assert machines.gain([100.0] * 5, ours[:5]) == pytest.approx((0.03, 0.01, 0.8))
     assert machines.gain([100.0] * 9, ours) == pytest.approx((0.04, 0.01, 0.07))
     assert machines.gain([100.0] * 2, ours[:2]) == pytest.approx((0.015, 0.01, 0.02))
+
+
+def test_an_interval_of_captured_blocks_holds_what_another_capture_would_say(
+    planted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each graph repeats exactly, and the captures of one arm are a percent apart.
+    us = {("torch", 0): 100.0, ("torch", 1): 101.0, ("ours", 0): 99.5, ("ours", 1): 100.5}
+    monkeypatch.setattr(comparing, "alternating", lambda machine, arms, pace: {arm: [us[arm]] * 9 for arm in arms})
+    path, made = tmp_path / "table.json", Compared()
+    path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
+    setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("captured",), TINY_PACE, TINY_PACE, "aot_eager")
+    with torch.no_grad():
+        compare(Layers.of(TINY["llama3-8b"], 2, "cpu"), Phase(2, 1, 4), setting, made)
+    (row,) = made.rows
+    assert row.saved == pytest.approx((1 - 100 / 100.5, 1 - 100.5 / 100, 1 - 99.5 / 101))
+    assert (row.torch_us, row.ours_us) == (50.25, 50.0)
 
 
 class Poisonous(Anywhere):
