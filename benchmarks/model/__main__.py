@@ -171,9 +171,10 @@ def alone_of(table: Guarded, shapes: Shapes, folder: Path) -> Mapping[str, tuple
 def about(machine: Machine, table: Guarded, done: tuning.Tuned, given: argparse.Namespace) -> str:
     """What was tuned, and what the guard left to the library."""
     device = f"{model_of(machine)}, torch {torch.__version__}"
+    known = f"the store had {done.known} more; " if done.known else ""
     lines = [
         f"{device}. Times are those of one of {LAYERS} blocks, medians of turns. {done.count} products were tuned in "
-        f"{done.seconds:.0f} s on {given.tune_devices}, up to {given.candidates} candidates each; "
+        f"{done.seconds:.0f} s on {given.tune_devices}, up to {given.candidates} candidates each; {known}"
         f"{len(table.entries)} leave with a gain surely above {given.min_gain:g}. Decoding attends to {CONTEXT} tokens."
         f" An interval of captured blocks holds those of every pair of {CAPTURES} graphs an arm. WRONG: the results "
         f"differ by more than {TOLERANCE:g}."

@@ -52,13 +52,17 @@ class Tuned:
 
     Attributes:
         device: GPU model.
+        count, known: problems that were tuned, and those that the store had.
         skipped: why problems have no best.
+        lost: why devices tune no more, by their words.
     """
 
     device: str = ""
     seconds: float = 0.0
     count: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
+    known: int = 0
+    lost: dict[str, str] = field(default_factory=dict)
 
 
 def in_order(phases: Sequence[Shapes], device: str) -> list[Problem]:
@@ -89,8 +93,11 @@ def tuned(phases: Sequence[Shapes], device: str, plan: Plan) -> Tuned:
         for thread in threads:
             thread.join()
     made.seconds = time.monotonic() - begun
+    spent = f"the budget of {plan.seconds:g} s was spent"
+    if len(made.lost) == len(plan.devices):
+        spent = "; ".join(f"{word}: {why}" for word, why in made.lost.items())
     while not waiting.empty():
-        made.skipped[waiting.get().title] = f"the budget of {plan.seconds:g} s was spent"
+        made.skipped[waiting.get().title] = spent
     return made
 
 
@@ -103,13 +110,14 @@ def _work(
             guidance, until = guidance_for(worker.facts.name, settings().model_dir), time.monotonic() + seconds
             while time.monotonic() < until:
                 problem = waiting.get_nowait()
-                begun = time.monotonic()
+                begun, known = time.monotonic(), store.best(problem, worker.facts.name) is not None
                 try:
                     report = tune(store, worker, problem, budget, guidance=guidance)
                 except Exception as error:  # one product that fails is a line, not the end
                     made.skipped[problem.title] = f"{type(error).__name__}: {error}"
                     continue
-                made.count += 1
+                made.known += known
+                made.count += not known
                 versus = report.best.versus_first
                 said = f"{versus.value:.3f} ({versus.low:.3f} to {versus.high:.3f})" if versus else "no library"
                 print(f"tuned {problem.title}: {report.best.median_us:.1f} µs, {said}, {report.best.tried} tried, "
@@ -117,6 +125,7 @@ def _work(
     except Empty:
         return
     except (TunerError, WorkerError) as error:
+        made.lost[word] = str(error)
         print(f"{word}: {error}", flush=True)
 
 

@@ -20,3 +20,14 @@ def test_shapes_are_tuned_within_a_budget(tmp_path: Path) -> None:
     chosen = tuning.exported(plan.db, done.device, {problem.key for problem in listed[0].counts}, 1.0)
     assert len(chosen.library) + len(chosen.entries) == 1
     assert tuning.written(chosen, tmp_path / "t.json").exists()
+    # What the store has is not tuned again, and not said to be.
+    again = tuning.tuned(listed, DEVICE, plan)
+    assert (again.known, again.count) == (1, 0)
+
+
+def test_a_device_that_cannot_be_opened_is_the_reason_and_no_budget(tmp_path: Path) -> None:
+    listed: Sequence[Shapes] = [Shapes({Gemm.of(4096, 4096, 4096): 1})]
+    done = tuning.tuned(listed, DEVICE, tuning.Plan(tmp_path / "x.db", ["recorded:none"], 60.0, 14, 60.0, 5))
+    (why,) = done.skipped.values()
+    assert why.startswith("recorded:none: ")
+    assert done.count == 0
