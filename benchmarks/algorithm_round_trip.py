@@ -102,7 +102,7 @@ def main() -> int:
     if library is None:
         raise SystemExit(missing)
     machine, device = Cuda(), identity_here(torch.cuda.current_device())
-    items = ((problem, problem) for _, _, problem in named_problems(given.problems) if not unsupported(problem))
+    items = ((problem, problem) for _, _, problem in named_problems(given.problems))
     with torch.no_grad():
         rows, skipped = rows_of(HEADER, items, lambda problem, _: row_of_best(library, problem, machine, device), until)
     text = summary(rows, skipped, library.version, device)
@@ -117,6 +117,8 @@ def row_of_best(library: Handle, problem: Gemm, machine: Machine, device: str) -
     Raises:
         LookupError: the library has no candidate that can be rebuilt.
     """
+    if why := unsupported(problem):
+        raise LookupError(why)
     config, us = fastest(library, problem, machine)
     said, numbers = exported(problem, config, us, device, library.version)
     return row_of(library, problem, said, numbers, machine)

@@ -94,6 +94,9 @@ def test_an_algorithm_is_rebuilt_from_its_row_and_compared_with_the_heuristics(m
     listed = cublaslt.Matmul(handle, ONE).listed
     with pytest.raises(LookupError, match="no algorithm that is right"):
         algorithm_round_trip.fastest(handle, ONE, Cpu())
+    # Listed, and without a row: the table says why.
+    with pytest.raises(LookupError, match="cuBLASLt fuses no silu"):
+        algorithm_round_trip.row_of_best(handle, Gemm.of(64, 128, 256, epilogue="silu"), Cpu(), "NVIDIA H200")
     with monkeypatch.context() as patched:
         patched.setattr(Expected, "difference", lambda self, c: "")
         config, us = algorithm_round_trip.fastest(handle, ONE, Cpu())
