@@ -1,6 +1,6 @@
 """How well times under `sustained` repeat: 20 configs of a large product, each measured in five fresh processes.
 
-python -m benchmarks.repeatability --out benchmarks/results/repeatability_h200.md
+python -m benchmarks.repeatability --out benchmarks/results/repeatability_h100.md
 """
 
 from __future__ import annotations
@@ -96,11 +96,12 @@ def chosen(bench: Bench, problem: Gemm, count: int) -> list[Config]:
 
 
 def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """A line per config that every process found correct, and how many keep the promise."""
+    """A line per config that every process found correct, how many keep the promise, and which others only some did."""
     yield f"{problem.title}, {len(runs)} processes:\n"
     yield HEADER
     widths = []
-    for key in (key for key in runs[0] if all(key in run for run in runs)):
+    keys = dict.fromkeys(key for run in runs for key in run)
+    for key in (key for key in keys if all(key in run for run in runs)):
         times = [run[key] for run in runs]
         widths.append((max(times) - min(times)) / statistics.median(times))
         yield f"| `{key}` | {', '.join(f'{us:.2f}' for us in times)} | {widths[-1]:.2%} |"
@@ -110,6 +111,9 @@ def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:
         f"{statistics.median(widths):.2%}, the worst within {max(widths):.2%}. "
         f"Widest: (largest − smallest time) / median."
     )
+    for key in keys:
+        if lacking := sum(key not in run for run in runs):
+            yield f"- `{key}` could not be built or was wrong in {lacking} of {len(runs)} processes."
 
 
 if __name__ == "__main__":

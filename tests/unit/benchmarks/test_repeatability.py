@@ -27,7 +27,10 @@ def test_a_config_keeps_the_promise_where_all_its_times_lie_together() -> None:
         "| `a` | 100.00, 101.00, 100.50 | 1.00% |", "| `b` | 100.00, 102.00, 101.00 | 1.98% |"
     ]  # fmt: skip
     told = "1 of 2 configs repeat within 1.5%; the median config within 1.49%, the worst within 1.98%"
-    assert lines[-1].startswith("\n" + told)
+    assert lines[-2].startswith("\n" + told)
+    # Right in one process and not in others: no row, but a line.
+    assert lines[-1] == "- `gone` could not be built or was wrong in 2 of 3 processes."
+    assert list(table(PROBLEM, runs[1:]))[-1].startswith("\n")
 
 
 def test_winners_that_differ_agree_only_if_they_are_as_fast() -> None:
