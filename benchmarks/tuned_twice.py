@@ -40,7 +40,7 @@ PROBLEMS: Final = (
 )  # fmt: skip
 
 HEADER: Final = (
-    "| problem | first tune | second tune | same winner | second / first, together (95 %) | within the tie band |\n"
+    "| problem | first tune | second tune | same winner | second / first, together (95 %) | tied |\n"
     "| --- | --- | --- | --- | --- | --- |"
 )
 
@@ -56,7 +56,7 @@ class Pair:
 
     @property
     def tied(self) -> bool:
-        """Whether the winners are the same, or as fast."""
+        """Whether the winners are the same, or tie as picks have it: within the band, or not surely apart."""
         versus = self.versus
         return versus is None or abs(versus.value - 1) <= TIE_BAND or versus.low <= 1 <= versus.high
 
@@ -89,30 +89,34 @@ def main() -> None:
         free.put(device)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(given.devices)) as pool:
 
-        def told(place: int, problem: Gemm) -> Pair | None:
+        def told(place: int, problem: Gemm) -> Pair | str:
             device = free.get()
             try:
                 if time.monotonic() > ends:
-                    return None
+                    return f"{problem.title}: no time was left"
                 pair = tuned_twice(problem, device, given.candidates, Path(folder) / str(place))
+            except Exception as error:  # one product that fails is a line, not the end
+                return f"{problem.title}: {type(error).__name__}: {error}"
             finally:
                 free.put(device)
             print(pair.line, flush=True)
             return pair
 
         made = list(pool.map(told, range(len(given.problems)), map(problem_of, given.problems)))
-    pairs = [pair for pair in made if pair]
-    print(summary(pairs), flush=True)
-    publish("tuned_twice", given.out, "\n".join([HEADER, *(pair.line for pair in pairs)]), summary(pairs))
+    pairs = [pair for pair in made if isinstance(pair, Pair)]
+    text = summary(pairs, [why for why in made if isinstance(why, str)])
+    print(text, flush=True)
+    publish("tuned_twice", given.out, "\n".join([HEADER, *(pair.line for pair in pairs)]), text)
 
 
-def summary(pairs: Sequence[Pair]) -> str:
-    """How many pairs agree."""
+def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
+    """How many pairs agree, and why other problems have none."""
     same, alike = sum(pair.versus is None for pair in pairs), sum(pair.alike for pair in pairs)
     tied = sum(pair.tied for pair in pairs)
     return (
         f"{same} of {len(pairs)} pairs of tunes named the same winner, {alike} the same one or one of its structure, "
-        f"{tied} the same one or one within the tie band of {TIE_BAND:.0%}."
+        f"{tied} the same one or one that ties: within {TIE_BAND:.0%}, or with an interval that holds 1."
+        + "".join(f"\n- {line}" for line in skipped)
     )
 
 

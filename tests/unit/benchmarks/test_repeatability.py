@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -45,8 +46,35 @@ def test_winners_that_differ_agree_only_if_they_are_as_fast() -> None:
     assert [pair.alike for pair in pairs] == [True, False, False, True]
     assert "| yes | – | yes |" in pairs[0].line
     assert "| no | 1.0210 (1.0200 to 1.0220) | NO |" in pairs[3].line
-    told = "the same winner, 2 the same one or one of its structure, 3 the same one or one within"
+    told = "the same winner, 2 the same one or one of its structure, 3 the same one or one that ties"
     assert summary(pairs).startswith(f"1 of 4 pairs of tunes named {told}")
+
+
+def test_a_problem_that_fails_or_has_no_time_is_a_line_and_costs_no_other_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, now = FAMILY.config({}), [0.0]
+
+    def both(problem: Gemm, *_: object) -> Pair:
+        if problem == PROBLEM:
+            raise RuntimeError("the GPU process was lost")
+        now[0] = 9.0
+        return Pair(problem, one, one, None)
+
+    published = list[str]()
+    monkeypatch.setattr(tuned_twice, "tuned_twice", both)
+    monkeypatch.setattr(tuned_twice, "publish", lambda name, out, *texts: published.extend(texts))
+    monkeypatch.setattr(tuned_twice.time, "monotonic", lambda: now[0])
+    shapes = ("4096x4096x4096", "64x64x64", "128x64x64")
+    monkeypatch.setattr(sys, "argv", ["x", "--seconds", "5", *(f"bf16:{shape}" for shape in shapes)])
+    tuned_twice.main()
+    table, said = published
+    assert table.splitlines()[2:] == [Pair(Gemm.parse("64x64x64"), one, one, None).line]
+    assert said.startswith("1 of 1 pairs of tunes")
+    assert said.splitlines()[1:] == [
+        "- bf16 nt 4096x4096x4096: RuntimeError: the GPU process was lost", "- bf16 nt 128x64x64: no time was left"
+    ]  # fmt: skip
+    assert "the GPU process was lost" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("problem", "decides"), [(PROBLEM, Policy.SUSTAINED), (Gemm(16, 4096, 4096), Policy.CHAIN)])
