@@ -54,7 +54,7 @@ class Timeline:
             (screening.Search, "tell", "tell the search"),
             (screening.Search, "outlook", "conclude: outlook"),
             (study, "candidates_for", "set up: candidates"),
-            (study, "best_of", "conclude: best"),
+            (study, "bests_of", "conclude: bests"),
             (study, "chance_within", "conclude: chance"),
             (Store, "begin_study", "set up: study"),
             (Store, "winners_near", "set up: winners nearby"),
