@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,30 @@ def test_an_interval_of_captured_blocks_holds_what_another_capture_would_say(
     (row,) = made.rows
     assert row.saved == pytest.approx((1 - 100 / 100.5, 1 - 100.5 / 100, 1 - 99.5 / 101))
     assert (row.torch_us, row.ours_us) == (50.25, 50.0)
+
+
+def test_the_arm_torch_runs_no_kernel_of_ours_and_the_other_does(
+    planted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = dict[str, int]()
+
+    def run_each(machine: object, arms: Any, pace: object) -> dict[str, list[float]]:  # noqa: ANN401
+        for name, arm in arms.items():
+            before = len(StandIn.noted)
+            with arm.within():
+                arm.run()
+            launched[name] = len(StandIn.noted) - before
+        return {name: [1.0] * 9 for name in arms}
+
+    monkeypatch.setattr(comparing, "alternating", run_each)
+    path, made = tmp_path / "table.json", Compared()
+    path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
+    setting = Setting(Cpu(), partial(installing(1.0, "CPU"), eager_us=0.0), path, {}, ("eager=True",), TINY_PACE,
+                      TINY_PACE, "aot_eager")  # fmt: skip
+    with torch.no_grad():
+        compare(Layers.of(TINY["llama3-8b"], 3, "cpu"), Phase(1, 2), setting, made)
+    assert not made.failed
+    assert launched == {"torch": 0, "ours": 3}
 
 
 class Poisonous(Anywhere):
