@@ -1,9 +1,10 @@
-"""How arms are timed: in turns of both orders, behind what does not count, and divided by what ran. The clock is ours."""
+"""How arms are timed: in turns of both orders, behind what does not count, and divided by what ran."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_turns_change_their_order_and_what_the_arm_before_leaves_does_not_count(
     assert [name for name, _ in begun] == ["a", "a", "b", "b", "a", "a", "b"]
     # Before the first turn the limiter settles.
     assert 1.0 <= begun[1][1] < 1.1
-    assert all(after - before >= 0.07 for (_, before), (_, after) in zip(begun[1:], begun[2:], strict=False))
+    assert all(after - before >= 0.07 for (_, before), (_, after) in pairwise(begun[1:]))
 
 
 @pytest.mark.parametrize(("most_apart", "pairs"), [(0.11, 8), (0.09, 24)])
