@@ -11,7 +11,6 @@ the logs. What needs longer, torch or a store has its own command, such as `benc
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import threading
@@ -119,15 +118,6 @@ class Run:
         return self._ends - time.monotonic()
 
 
-def visible(count: int, shown: str | None) -> list[str]:
-    """The words of CUDA_VISIBLE_DEVICES, one for each GPU that this process sees: others may belong to someone else.
-
-    Args:
-        shown: this process's own CUDA_VISIBLE_DEVICES.
-    """
-    return [word.strip() for word in shown.split(",")][:count] if shown else [str(place) for place in range(count)]
-
-
 def model_of(name: str) -> str:
     """A GPU's model as files name it: `h100` of NVIDIA H100 80GB HBM3."""
     words = name.lower().replace("-", " ").split()
@@ -139,13 +129,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--only", nargs="*", choices=[step.name for step in STEPS], metavar="STEP")
+    parser.add_argument("--gpus", type=int, nargs="+", metavar="ORDINAL", help="default: every GPU of the driver's")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--logs", type=Path, default=Path("benchmarks/logs"))
     given = parser.parse_args()
     names = [*gpu_names()]
     if not names:
         parser.error("the driver shows no GPU: these numbers need one")
-    gpus, models = visible(len(names), os.environ.get("CUDA_VISIBLE_DEVICES")), [*map(model_of, names)]
+    chosen: list[int] = given.gpus or [*range(len(names))]
+    if wrong := [gpu for gpu in chosen if not 0 <= gpu < len(names)]:
+        parser.error(f"--gpus {wrong[0]}: the driver shows {len(names)}, from 0 on")
+    gpus, models = [*map(str, chosen)], [model_of(names[gpu]) for gpu in chosen]
     given.out.mkdir(parents=True, exist_ok=True)
     given.logs.mkdir(parents=True, exist_ok=True)
     wanted = [step for step in STEPS if not given.only or step.name in given.only]

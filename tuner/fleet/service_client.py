@@ -139,9 +139,9 @@ class ServiceClient:
         """
         return self._items(self.document(method, path, body, params=params, has="items"))
 
-    def foreign(self) -> Exception:
+    def foreign(self, how: str = "check the URL and its port") -> Exception:
         """The exception for a response that is not gemmtune's."""
-        detail = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
+        detail = f"{self.url} answers, but not as gemmtune does: {how}"
         return self._error_of(0, "not-gemmtune", detail)
 
     def fetch(self, path: str, params: Mapping[str, Any]) -> bytes:
@@ -175,8 +175,7 @@ class ServiceClient:
             with self._http.stream(
                 "GET", path, params=params, headers=dict(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
-                if said.status_code >= 300:
-                    raise self._refusal(said.status_code, said.read(), said.headers.get("location", ""))
+                self._check(said.status_code, said.headers, said.read)
                 yield from said.iter_lines()
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
@@ -201,9 +200,7 @@ class ServiceClient:
             raise self._error_of(0, "unreachable", detail) from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
-        # Not Modified is asked for; gemmtune sends nobody to another address.
-        if response.status_code >= 300 and response.status_code != 304:
-            raise self._refusal(response.status_code, response.content, response.headers.get("location", ""))
+        self._check(response.status_code, response.headers, lambda: response.content)
         return response
 
     def _items(self, document: Mapping[str, Any]) -> list[Any]:
@@ -212,13 +209,19 @@ class ServiceClient:
             raise self.foreign()
         return found
 
-    def _refusal(self, status: int, content: bytes, elsewhere: str) -> Exception:
+    def _check(self, status: int, headers: Mapping[str, str], content: Callable[[], bytes]) -> None:
+        """Raises the exception for a response that is no answer."""
+        if status >= 400:
+            raise self._refusal(status, content())
+        # gemmtune sends nobody to another address, and says Not Modified only where it was asked.
+        if status >= 300 and status != 304:
+            raise self.foreign(f"it redirects to {headers.get('location', 'nowhere')[:200]}; give that address")
+
+    def _refusal(self, status: int, content: bytes) -> Exception:
         try:
             document = json.loads(content)
             kind, detail = str(document["type"]), str(document["detail"])
         except (ValueError, KeyError, TypeError, RecursionError):
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
-            if elsewhere:
-                detail = f"{self.url} redirects to {elsewhere[:200]}: use the address of the service there"
         return self._error_of(status, kind, detail)

@@ -20,23 +20,25 @@ def test_a_table_is_named_after_the_gpu_that_made_it(name: str, model: str) -> N
     assert gpu_results.model_of(name) == model
 
 
-def test_steps_use_the_gpus_that_this_process_sees_and_name_their_model(
+def test_steps_use_the_gpus_that_are_named_and_their_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = list[str]()
-    monkeypatch.setattr(gpu_results, "gpu_names", lambda: ["NVIDIA H100 80GB HBM3"] * 2)
+    ran, words = list[str](), ["x", "--only", "faults", "fleet", "--out", "out", "--logs", str(tmp_path)]
+    monkeypatch.setattr(gpu_results, "gpu_names", lambda: ["NVIDIA H100 80GB HBM3"] * 3)
     done = SimpleNamespace(returncode=0)
     monkeypatch.setattr(subprocess, "run", lambda words, **_: ran.append(" ".join(words)) or done)
-    monkeypatch.setattr(sys, "argv", ["x", "--only", "faults", "fleet", "--out", "out", "--logs", str(tmp_path)])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-5f")
+    monkeypatch.setattr(sys, "argv", [*words, "--gpus", "1", "2"])
     assert gpu_results.main() == 0
     faults, fleet = ran
-    assert faults.startswith(("env CUDA_VISIBLE_DEVICES=2 ", "env CUDA_VISIBLE_DEVICES=GPU-5f "))
+    assert faults.startswith(("env CUDA_VISIBLE_DEVICES=1 ", "env CUDA_VISIBLE_DEVICES=2 "))
     assert faults.endswith(" -m benchmarks.faults --out out/faults_h100.md")
-    assert fleet.startswith("env CUDA_VISIBLE_DEVICES=2,GPU-5f ")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert fleet.startswith("env CUDA_VISIBLE_DEVICES=1,2 ")
     ran.clear()
+    monkeypatch.setattr(sys, "argv", words)
     assert gpu_results.main() == 0
-    assert ran[1].startswith("env CUDA_VISIBLE_DEVICES=0,1 ")
-    capsys.readouterr()
+    assert ran[1].startswith("env CUDA_VISIBLE_DEVICES=0,1,2 ")
+    monkeypatch.setattr(sys, "argv", [*words, "--gpus", "3"])
+    with pytest.raises(SystemExit):
+        gpu_results.main()
+    assert "--gpus 3: the driver shows 3, from 0 on" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def test_a_proxy_that_sends_its_callers_elsewhere_is_no_answer(body: bytes) -> N
     moved = httpx2.Response(308, content=body, headers={"location": "https://tune.example/"})
     with ServiceClient("http://127.0.0.1:8080", transport=httpx2.MockTransport(lambda request: moved)) as service:
         for call in (partial(service.call, "POST", "/v1/workers/1:leave"), lambda: list(service.lines("/v1/x"))):
-            with pytest.raises(FleetError, match=r"redirects to https://tune\.example/: use the address"):
+            with pytest.raises(FleetError, match=r"not as gemmtune does: it redirects to https://tune\.example/; give"):
                 call()
 
 
