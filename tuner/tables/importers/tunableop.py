@@ -17,15 +17,23 @@ from tuner.tables.shapes import Shapes, Tally
 READS: Final = "PyTorch TunableOp's list of untuned products (PYTORCH_TUNABLEOP_RECORD_UNTUNED=1) or its results"
 #: Our layout by TunableOp's letters, which name B first.
 LAYOUTS: Final = {"TN": "nt", "NN": "nn", "NT": "tn", "TT": "tt"}
-_OPERATION: Final = re.compile(r"(Gemm|GemmAndBias|GemmStridedBatched|ScaledGemm)TunableOp_(\w+)_([NT]{2})")
+#: Words may be those of C++, as in `c10::complex<float>`.
+_OPERATION: Final = re.compile(r"(Gemm|GemmAndBias|GemmStridedBatched|ScaledGemm)TunableOp_([\w:<>]+)_([NT]{2})")
 _EXTENT: Final = "([0-9]{1,10})"
+#: The first torchs with TunableOp wrote no leading dimensions.
 _PARAMETERS: Final = re.compile(
-    rf"([nt]{{2}})_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?"
+    rf"([nt]{{2}})_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?(?:_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?)?"
 )
 #: Each word ends where the next one is named; without atomic groups a hostile row takes minutes.
 _SCALED: Final = re.compile(
     r"_a_(?>(\w+?)_b_)(?>(\w+?)_c_)(?>(\w+?)_as_)(?>\w+?_bs_)(?>\w+?_ast_)([0-9])_bst_([0-9])_dscale_[01]_fast_([01])"
     r"_bias_(\w+)"
+)
+#: What older torchs write of a scaled product: whether both scales are of rows, and the bias.
+_SCALED_BEFORE: Final = re.compile(r"_rw_[01]_bias_\w+")
+_UNSAID: Final = (
+    "8-bit floats in rows of torch 2.13 or older, which do not say how such products are scaled and summed: record "
+    "with a newer one"
 )
 _ONCE: Final = "TunableOp lists each product once: its counts say nothing of how often each runs"
 
@@ -59,13 +67,16 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked, place: str) -> None:
     operator, words, letters = kind.groups()
-    n, m, k, batch, ldb, lda, ldc = (int(text or 1) for text in shape.groups()[1:8])
+    n, m, k, batch = (int(text or 1) for text in shape.groups()[1:5])
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
     layout = LAYOUTS[letters]
-    scaled = _SCALED.fullmatch(shape[9] or "") if operator == "ScaledGemm" else None
     if operator == "ScaledGemm":
+        scaled = _SCALED.fullmatch(shape[9] or "")
+        if not shape[9] or _SCALED_BEFORE.fullmatch(shape[9]):
+            tally.leave_out(_UNSAID)
+            return
         if scaled is None:
             raise ProblemError(f"{place}: {shape[0][:120]!r} does not say how the product is scaled")
         found = _scaled_dtypes(scaled)
@@ -83,7 +94,7 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
         tally.leave_out(f"products that gemmtune has no kernels for: {error}")
         return
     tally.add(problem, 1, place)
-    if (ldb, lda, ldc) != leading_dimensions(problem):
+    if shape[6] and tuple(map(int, shape.groups()[5:8])) != leading_dimensions(problem):
         tally.note(APART)
 
 

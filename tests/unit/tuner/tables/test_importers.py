@@ -89,6 +89,27 @@ def test_scaled_products_and_results_are_read(read: Read) -> None:
     assert list(found.left_out.values()) == [1]
 
 
+def test_rows_of_older_torchs_are_read_for_what_they_say(read: Read) -> None:
+    plain = "GemmTunableOp_BFloat16_TN,tn_64_8_32,Default,0.5\n"
+    plain += "GemmStridedBatchedTunableOp_Half_NN,nn_64_8_32_B_4,Default,1\n"
+    found = read("results.csv", "Validator,PT_VERSION,2.3.0\n" + plain)
+    assert list(found.counts) == [Gemm.of(8, 64, 32), Gemm.of(8, 64, 32, "fp16", "nn", batch=4)]
+    assert not any("apart" in note for note in found.notes)
+    fp8 = "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_64_16_128"
+    old = f"{fp8},Default,0.1\n{fp8}_ld_128_128_64,Default,0.1\n{fp8}_ld_128_128_64_rw_1_bias_None,Default,0.1\n"
+    found = read("results.csv", plain + old)
+    assert (len(found.counts), list(found.left_out.values())) == (2, [3])
+    assert "do not say how such products are scaled" in next(iter(found.left_out))
+
+
+@pytest.mark.parametrize("word", ["c10::complex<float>", "c10::complex<double>"])
+def test_complex_products_are_left_out_alone(read: Read, word: str) -> None:
+    row = f"GemmTunableOp_{word}_NN,nn_64_8_32_ld_64_32_64\n"
+    found = read("untuned.csv", row + "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_32_64\n")
+    assert list(found.counts) == [Gemm.of(8, 64, 32)]
+    assert found.left_out == {f"{word} products: gemmtune has no kernels for them": 1}
+
+
 def test_rows_apart_count_as_dense_ones_and_are_said(read: Read) -> None:
     found = read("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_96_64\n")
     assert list(found.counts) == [Gemm.of(8, 64, 32)]
