@@ -28,8 +28,9 @@ _IMPLEMENTATIONS: Final = ("_implementation", "_implementation_internal")
 
 
 def recognizes(source: Source) -> bool:
-    """Whether the file is an object that names the type of a model."""
-    return source.head.lstrip().startswith("{") and bool(re.search(r'"model_type"\s*:\s*"', source.head))
+    """Whether the file is an object that names the type or the architectures of a model."""
+    named = r'"(model_type"\s*:\s*"|architectures"\s*:\s*\[)'
+    return source.head.lstrip().startswith("{") and bool(re.search(named, source.head))
 
 
 def read(source: Source, asked: Asked) -> Shapes:
@@ -71,6 +72,11 @@ def _check(config: Any, where: str) -> None:  # noqa: ANN401  (any JSON)
     """Refuses what no model has, before anything is built from it."""
     if not isinstance(config, dict):
         raise ProblemError(f"{where} is not a model's config: it is not an object")
+    if not isinstance(kind := config.get("model_type"), str):
+        raise ProblemError(
+            f"{where} is a model's config with model_type = {repr(kind)[:80]}: name the type that transformers has for "
+            f"it, as in llama"
+        )
     left: list[tuple[str, Any]] = list(config.items())
     while left:
         name, value = left.pop()

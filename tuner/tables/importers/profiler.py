@@ -156,7 +156,7 @@ def _factors(concrete: list[Any]) -> tuple[float, float]:
     scalars = _scalars(concrete)[-_SCALARS:]
     try:
         beta, alpha = map(float, scalars)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return FACTORS
     return beta, alpha
 
