@@ -179,6 +179,12 @@ def test_a_trace_says_what_multiplies_a_product_and_a_bias(read: Read, concrete:
     assert list(read("trace.json", trace(bias)).counts) == [Gemm.of(16, 128, 64, epilogue=epilogue)]
 
 
+def test_factors_that_are_no_numbers_of_a_program_count_as_1(read: Read) -> None:
+    bias = event("aten::addmm", [[128], [16, 64], [64, 128]], [[1], [64, 1], [1, 64]], [BF16] * 3)
+    bias["args"]["Concrete Inputs"] = ["", "", "", 10**400, "1"]
+    assert list(read("trace.json", trace(bias)).counts) == [Gemm.of(16, 128, 64, epilogue="bias")]
+
+
 def test_products_of_operators_that_are_not_read_are_said(read: Read) -> None:
     other = event("aten::_addmm_activation", [[128], [16, 64], [64, 128]], [[1], [64, 1], [1, 64]], [BF16] * 3)
     found = read("trace.json", trace(other))
