@@ -20,9 +20,8 @@ _MOST_KNOWN: Final = 100_000
 def recognizes(source: Source) -> bool:
     """Whether the first line is a header with an extent, or a file named `.csv` that nothing else recognizes."""
     header = source.head.partition("\n")[0]
-    return not source.head.lstrip().startswith(("{", "[")) and (
-        "k" in [name.strip() for name in header.split(",")] or source.path.suffix.lower() == ".csv"
-    )
+    names = [name.strip().strip('"') for name in header.split(_separator(header))]
+    return not source.head.lstrip().startswith(("{", "[")) and ("k" in names or source.path.suffix.lower() == ".csv")
 
 
 def read(source: Source, asked: Asked) -> Shapes:
@@ -35,13 +34,13 @@ def read(source: Source, asked: Asked) -> Shapes:
     # With its end: what stands between quotes may go over several lines.
     lines = (f"{line}\n" for _, line in source.lines())
     known: dict[tuple[str, ...], tuple[Problem, int]] = {}
-    rows = csv.reader(lines, strict=True)
+    rows = csv.reader(lines, strict=True, delimiter=_separator(source.head.partition("\n")[0]))
     try:
         header = next(rows, [])
         _check(header, where)
         for row in rows:
-            if not row:
-                continue
+            if not any(map(str.strip, row)):
+                continue  # spreadsheets write empty rows below the last one
             place = f"{where}, line {rows.line_num}"
             found = known.get(tuple(row))
             if found is None:
@@ -52,6 +51,11 @@ def read(source: Source, asked: Asked) -> Shapes:
     except csv.Error as error:
         raise ProblemError(f"{where}, line {rows.line_num} is not valid CSV ({error})") from error
     return tally.shapes()
+
+
+def _separator(header: str) -> str:
+    """What stands between fields: spreadsheets write semicolons where a comma is in numbers, or tabs."""
+    return max(",;\t", key=header.count)
 
 
 def _check(header: list[str], where: str) -> None:
@@ -68,6 +72,8 @@ def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, in
     texts = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
     for name in COLUMNS:  # what an export says of the best
         texts.pop(name, None)
+    if not texts.get(""):
+        texts.pop("", None)  # a spreadsheet's empty columns
     numbers = _number_fields(texts.get("kind"))
     fields: dict[str, Any] = {name: number(text) if name in numbers else text for name, text in texts.items()}
     return from_fields(fields, place), count_of(texts, place)

@@ -258,6 +258,21 @@ def test_what_is_written_is_read_back(read: Read) -> None:
     assert list(read("shapes.csv", as_csv(listed)).counts.items()) == listed
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", '\ufeffm,n,k,count\r\n"16","128","64","7"\r\n'),
+        ("t.csv", "\ufeffm;n;k;count\r\n16;128;64;7\r\n"),
+        ("t.tsv", "m\tn\tk\tcount\n16\t128\t64\t7\n"),
+        ("t.txt", '"m","n","k","count"\n16,128,64,7\n'),
+        ("t.csv", "m,n,k,count\r\n16,128,64,7\r\n,,,\r\n , ,,\r\n"),
+        ("t.csv", "m,n,k,count,,\n16,128,64,7,,\n"),
+    ],
+)
+def test_a_list_is_read_as_spreadsheets_write_it(read: Read, name: str, content: str) -> None:
+    assert read(name, content).counts == {Gemm.of(16, 128, 64): 7}
+
+
 def test_several_files_add_up(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("m,n,k,count\n16,128,64,2\n")
     (tmp_path / "b.json").write_text(trace(MM))
@@ -283,6 +298,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("t.csv", "", "no header"),
         ("t.csv", "4096,4096,4096\n", "no header"),
         ("t.csv", "m,n,k,m\n1,2,3,4\n", "line 1 names 'm' twice"),
+        ("t.csv", "m,n,k,\n1,2,3,4\n", "line 2: '' is not a field"),
         ("trace.json", trace(MM)[:-30], "cut off"),
         ("trace.json", '{"traceEvents": [{"name": "' + "a" * 3_000_000, "can't be read"),
         ("trace.json", '{"traceEvents": [' + "[" * 100_000, "nested too deeply|can't be read|cut off"),
