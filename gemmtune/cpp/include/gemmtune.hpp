@@ -125,10 +125,11 @@ inline Error read(const std::string& folder, const std::string& name, std::strin
     return {path.string() + " can't be read: copy the whole bundle"};
 }
 
-// Whether bytes are a program for an arch, as in sm_90a: an ELF file for machine 190, whose flags have the SM number.
+// Whether bytes are a program for an arch, as in sm_90a: a 64-bit ELF executable for machine 190, whose flags have the SM
+// number.
 inline bool is_program(const std::string& bytes, const std::string& arch) {
     auto number = arch.substr(0, arch.find_last_of("0123456789") + 1);
-    return bytes.size() >= 64 && bytes.compare(0, 4, "\x7f" "ELF") == 0 && static_cast<unsigned char>(bytes[18]) == 190 &&
+    return bytes.size() >= 64 && bytes.compare(0, 7, "\x7f" "ELF\2\1\1") == 0 && bytes.compare(16, 4, "\2\0\xbe\0", 4) == 0 &&
            number == "sm_" + std::to_string(static_cast<unsigned char>(bytes[49]));
 }
 
@@ -324,6 +325,12 @@ private:
         auto end = manifest.find('}', at);
         if (at == std::string::npos || end == std::string::npos) return {folder + "/manifest.json lists no files"};
         auto listed = manifest.substr(at + 9, end - at - 9);
+        auto device = detail::member(manifest, "device");
+        // A manifest that was edited by hand would run kernels on a card that did not measure them.
+        std::string table;
+        if (auto error = detail::read(folder, "table.json", table)) return error;
+        if (listed.find("\"table.json\":\"") == std::string::npos || detail::member(table, "device") != device)
+            return {folder + " has no table of " + device + ": export it again"};
         for (size_t begin = 0; (begin = listed.find('"', begin)) != std::string::npos;) {
             auto close = listed.find("\":\"", begin);
             if (close == std::string::npos || listed.size() < close + 67) return {folder + "/manifest.json is malformed"};
@@ -402,6 +409,8 @@ public:
         for (auto& [name, bytes] : plan_.alignment)
             if (at_[name] % bytes)
                 return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
+        if (operands.c == operands.a || operands.c == operands.b)
+            return {"c shares memory with a or b: kernels write C while they read; give c its own"};
         for (auto& place : plan_.places)
             if (auto error = write(place)) return error;
         write(plan_.scalars["alpha"], operands.alpha);

@@ -233,6 +233,8 @@ def test_cpp_launches_what_python_launches(
         (("{bundle}", CASES[0][0].key, "0x20000", "0x20000", "0"), "c is 0"),
         (("{bundle}", CASES[4][0].key, *["0x20000"] * 4, "0"), "bias is 0"),
         (("{bundle}", CASES[4][0].key, *["0x20000"] * 3, "0"), "source is 0"),
+        (("{bundle}", CASES[0][0].key, "0x20000", "0x21000", "0x20000"), "c shares memory with a or b"),
+        (("{bundle}", CASES[0][0].key, "0x21000", "0x20000", "0x20000"), "c shares memory with a or b"),
     ],
 )
 def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run: Callable[..., Any]) -> None:
@@ -258,14 +260,36 @@ def test_a_file_that_no_bundle_has_refuses_it(
     assert f"manifest.json lists {name}, which no bundle has" in refused(run, tmp_path / "bundle")
 
 
-def change_manifest(folder: Path, files: dict[str, str]) -> None:
+def test_a_manifest_without_its_own_table_refuses_the_bundle(
+    bundle: Path, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    none, other = (Path(shutil.copytree(bundle, tmp_path / name)) for name in ("none", "other"))
+    listed = json.loads((none / "manifest.json").read_text())["files"]
+    change_manifest(none, {}, files={name: digest for name, digest in listed.items() if name != "table.json"})
+    change_manifest(other, {}, device="NVIDIA L40S")
+    assert f"{none} has no table of NVIDIA H200" in refused(run, none)
+    assert f"{other} has no table of NVIDIA L40S" in refused(run, f"{other}@NVIDIA L40S")
+
+
+@pytest.mark.parametrize("place", [5, 16, 19])
+def test_bytes_that_are_no_executable_for_cuda_refuse_the_bundle(
+    place: int, bundle: Path, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    program = next(folder.glob("cubins/*"))
+    program.write_bytes(CUBIN[:place] + b"\x03" + CUBIN[place + 1 :])
+    change_manifest(folder, {f"cubins/{program.name}": hashlib.sha256(program.read_bytes()).hexdigest()})
+    assert f"{program} is no program for sm_90a" in refused(run, folder)
+
+
+def change_manifest(folder: Path, added: dict[str, str], **changed: Any) -> None:  # noqa: ANN401
     manifest = folder / "manifest.json"
-    content = json.loads(manifest.read_text())
-    content["files"] |= files
+    content = json.loads(manifest.read_text()) | changed
+    content["files"] |= added
     manifest.write_text(json.dumps(content, separators=(",", ":"), sort_keys=True))
 
 
-def refused(run: Callable[..., Any], folder: Path) -> str:
+def refused(run: Callable[..., Any], folder: Path | str) -> str:
     done = run(folder, CASES[0][0].key, *["0"] * 7)
     assert done.returncode == 1
     return str(done.stderr)
