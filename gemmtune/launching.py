@@ -66,8 +66,10 @@ def launch(
         TableError: the table can't be read.
     """
     arrays = array_of(a, "a", stream), array_of(b, "b", stream), array_of(out, "out", stream)
-    named = zip(scales or (), "ab", strict=False)
-    factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in named)
+    given = () if scales is None else tuple(scales)
+    if len(given) not in (0, 2):
+        raise ArrayRefused(f"scales are {len(given)}: give two, that of a and that of b; no kernel scales out")
+    factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in zip(given, "ab", strict=False))
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
     check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
     apart = tuple(strides_of(*arrays[:2]).items())

@@ -165,6 +165,16 @@ def test_an_output_that_shares_memory_with_a_scale_is_refused(calls: Calls, at: 
     assert calls.noted == []
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_scales_are_two(calls: Calls, count: int) -> None:
+    a, b = (Array(address, (16, 16), (16, 1), "fp8_e4m3", 0, None) for address in (0x1000, 0x2000))
+    out = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None)
+    scales: Any = tuple(Array(0x5000 + 256 * place, (1,), (1,), "f32", 0, None) for place in range(count))
+    with pytest.raises(ArrayRefused, match=f"scales are {count}: give two"):
+        gemmtune.launch(a, b, out, 5, scales=scales, table=Path("table.json"))
+    assert calls.noted == []
+
+
 class Memory:
     """A driver that gives addresses, and keeps those that are in use; its programs have one name for all kernels."""
 
