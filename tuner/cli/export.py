@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
 from tuner.tables.exporters.bundle import with_programs
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
+from tuner.tables.exporters.tunableop import with_rows
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.library import library_table
@@ -57,13 +59,16 @@ def export(
     keys = {problem.key for problem in shapes_of(problems, asked_of(ms, tp, tf32, "")).counts} if problems else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
-        tuned = {best.problem.key for best in chosen_bests(store, device)} if keys else set()
+        tuned = {best.problem.key for best in chosen_bests(store, device)} if keys or format == "tunableop" else set()
     never = sorted((keys or set()) - tuned)
     if everything:
         _export_everything(document, out, as_json)
         return
     least = MIN_GAIN if min_gain is None else min_gain
     chosen = guarded(document, least, keys)
+    if format == "tunableop":
+        uncompared = tuned - {entry["problem"]["key"] for entry in document["entries"]}
+        chosen = with_rows(_without(chosen, sorted(uncompared if keys is None else uncompared & keys)))
     wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
     if format == "bundle" and wanted.program:
         # An entry without a program is left to the library, and the report counts it.
@@ -96,6 +101,13 @@ def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> No
         lines.append("install() leaves those to the library; an export without --all writes null")
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful)}
     say("\n".join(lines), report, as_json)
+
+
+def _without(chosen: Guarded, uncompared: list[str]) -> Guarded:
+    """The table with the problems that a library's table lacks among those left to the library."""
+    reason = {"never compared with cuBLASLt's candidates: tune with the extra `gpu`": len(uncompared)}
+    found = replace(chosen, library=[*chosen.library, *uncompared])
+    return replace(found, left_out={**chosen.left_out, **reason}) if uncompared else found
 
 
 def _report(chosen: Guarded, out: Path, next_step: str) -> str:

@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from space.errors import ConfigError, ProblemError
 from space.kinds.gemm import Gemm
-from tests.support import DEVICE, PROBLEM, keep_best
+from space.registry import family_named
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses
+from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -166,6 +168,23 @@ def test_a_bundle_without_the_measured_program_leaves_it_to_the_library(folder: 
     assert (report["entries"], report["library"]) == (0, 1)
     assert ["program" in reason for reason in report["left_out"]] == [True]
     assert read_bundle(folder / "bundle").library == {PROBLEM.key}
+
+
+def test_every_tuned_problem_has_a_row_for_tunableop_or_a_reason(folder: Path) -> None:
+    ranked = Gemm.of(24, 4096, 4096)
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        study = store.begin_study(study_key(ranked))
+        configs = [FAMILY.config({}), *(family_named("cublaslt").config({"rank": rank}) for rank in (0, 3))]
+        times = zip(configs, (9.0, 12.0, 10.0), strict=True)
+        taken = [measured(config, us, ranked, "final") for config, us in times]
+        store.set_bests(bests_of(ranked, store.record_many(study.id, taken, PROVENANCE), 3, {}))
+    words = ("--format", "tunableop", "--torch", "2.14.1", "--min-gain", "1.0")
+    report = json.loads(export(folder, "t.csv", *words, "--json"))
+    rows = [line for line in (folder / "t0.csv").read_text().splitlines() if not line.startswith("Validator,")]
+    assert (report["entries"], report["library"], sum(report["left_out"].values())) == (len(rows), 2, 2)
+    assert any("never compared with cuBLASLt's candidates" in reason for reason in report["left_out"])
+    report = json.loads(export(folder, "t.csv", *words, "--problems", folder / "untuned.csv", "--json"))
+    assert (report["entries"], report["library"], report["never_tuned"]) == (0, 1, [])
 
 
 def test_an_unknown_format_is_named(folder: Path) -> None:

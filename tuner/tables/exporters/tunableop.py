@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -62,42 +63,46 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
             f"{wanted.name} has no ending: PyTorch puts a GPU's number before the last dot, wherever that is in the "
             f"path; name the file as in table.csv, or with %d for the number"
         )
-    rows, _ = listed(table)
     profile = profile_named(table.device)
     major, minor = profile.compute_capability
     lines = [
         f"Validator,PT_VERSION,{wanted.torch}",
         f"Validator,CUBLASLT_VERSION,{version_of(table)}",
         f"Validator,CUDA_DEVICE,{major}.{minor}:{_SUFFIX.sub('', profile.name)}",
-        *rows,
+        *rows_of(table),
     ]
     content = ("\n".join(lines) + "\n").encode()
     return {with_ordinal(wanted.name, ordinal): content for ordinal in range(wanted.gpus)}
 
 
 def next_step(table: Guarded, wanted: Wanted) -> str:
-    """The environment variables, and what was left out."""
-    rows, left_out = listed(table)
-    reasons = [f"left out {count} ×: {reason}" for reason, count in left_out.items()]
-    if not rows:
-        return "\n".join(["no row: torch's default is kept everywhere, and the file is of no use", *reasons])
-    said = [f"{len(rows)} rows for torch {wanted.torch} with cuBLASLt {version_of(table)}; run any torch program with",
-            "PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 "
-            f"PYTORCH_TUNABLEOP_FILENAME={wanted.name}"]  # fmt: skip
-    return "\n".join([*said, *reasons])
+    """The environment variables."""
+    if not (rows := rows_of(table)):
+        return "no row: torch's default is kept everywhere, and the file is of no use"
+    return (
+        f"{len(rows)} rows for torch {wanted.torch} with cuBLASLt {version_of(table)}; run any torch program with\n"
+        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={wanted.name}"
+    )
 
 
-def listed(table: Guarded) -> tuple[list[str], dict[str, int]]:
-    """The rows, and how many entries have none, by reason."""
-    found, left_out = [], Counter[str]()
+def rows_of(table: Guarded) -> list[str]:
+    """The rows of the entries that have one."""
     version = version_of(table)
+    said = (_row(problem_from_key(entry["problem"]["key"]), entry, version) for entry in table.entries)
+    return [",".join(row) for row in said if not isinstance(row, str)]
+
+
+def with_rows(table: Guarded) -> Guarded:
+    """The entries that have a row; the others are left to the library, with the reason."""
+    version, entries, library, reasons = version_of(table), [], list(table.library), Counter(table.left_out)
     for entry in table.entries:
-        said = _row(problem_from_key(entry["problem"]["key"]), entry, version)
-        if isinstance(said, str):
-            left_out[said] += 1
+        problem = problem_from_key(entry["problem"]["key"])
+        if isinstance(said := _row(problem, entry, version), str):
+            library.append(problem.key)
+            reasons[said] += 1
         else:
-            found.append(",".join(said))
-    return found, dict(left_out.most_common())
+            entries.append(entry)
+    return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common()))
 
 
 def version_of(table: Guarded) -> str:

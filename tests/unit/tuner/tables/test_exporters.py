@@ -24,7 +24,7 @@ from tuner.tables.bundles import read_bundle
 from tuner.tables.entries import canonical, content_of
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import Guarded, guarded
-from tuner.tables.exporters.tunableop import listed, operation_of, with_ordinal
+from tuner.tables.exporters.tunableop import operation_of, rows_of, with_ordinal, with_rows
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
@@ -155,13 +155,12 @@ def test_rows_are_those_that_torch_reads() -> None:
         "GemmTunableOp_BFloat16_TN,tn_4096_16_4096_ld_4096_4096_4096,Gemm_Cublaslt_id_66_tile_20_stages_36_splitk_1_"
         "red_0_swizzle_0_custom_0_inner_0_cluster_7,0.0107\n"
     )
-    rows, _ = listed(found)
-    assert all(SOLUTION.fullmatch(row.split(",")[2]) for row in rows)
+    assert all(SOLUTION.fullmatch(row.split(",")[2]) for row in rows_of(found))
 
 
 def test_libcs_own_scanner_reads_nine_numbers_from_a_solution_as_torchs_header_asks_it_to() -> None:
     found = guarded(table(entry(WON, family="cublaslt")))
-    (row,), _ = listed(found)
+    (row,) = rows_of(found)
     kinds = "iIIiIIIHH"
     asked = ("id_%d", "tile_%u", "stages_%u", "splitk_%d", "red_%u", "swizzle_%u", "custom_%u", "inner_%hu",
              "cluster_%hu")  # fmt: skip
@@ -196,11 +195,13 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
         entry(WON, family="cublaslt", config=ranked), entry(WON, family="cublaslt", **other),
         entry(Gemm.of(16, 64, 64, epilogue="bias+gelu"), family="cublaslt"), entry(WON),
     ))  # fmt: skip
-    rows, left_out = listed(found)
-    assert (len(rows), sum(left_out.values())) == (2, 5)
-    step = exporter_named("tunableop").next_step(found, Wanted("t.csv", torch="2.14.1"))
+    kept = with_rows(found)
+    assert (len(kept.entries), len(kept.library), sum(kept.left_out.values())) == (2, 5, 5)
+    assert rows_of(kept) == rows_of(found)
+    assert any("workspace" in reason for reason in kept.left_out)
+    step = exporter_named("tunableop").next_step(kept, Wanted("t.csv", torch="2.14.1"))
+    assert step.startswith("2 rows for torch 2.14.1 with cuBLASLt 130101")
     assert "PYTORCH_TUNABLEOP_TUNING=0" in step
-    assert "workspace" in step
 
 
 @pytest.mark.parametrize("version", ["", "2.14", "2.14.1+cu130", "new"])
