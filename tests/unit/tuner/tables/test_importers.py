@@ -57,6 +57,7 @@ GemmStridedBatchedTunableOp_BFloat16_NN,nn_64_8_32_B_4_ld_64_32_64
 GemmTunableOp_float_TN,tn_64_8_32_ld_32_32_64
 GemmTunableOp_tf32_TN,tn_64_8_32_ld_32_32_64
 GemmTunableOp_double_TN,tn_64_8_32_ld_32_32_64
+GemmStridedBatchedTunableOp_BFloat16_NN,nn_64_8_32_B_0_ld_64_32_64
 """
 SCALED = (
     "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_64_16_128_ld_128_128_64_a_Float8_e4m3fn_b_"
@@ -73,6 +74,7 @@ def test_untuned_products_are_read_with_their_layouts(read: Read) -> None:
         (Gemm.of(8, 64, 32, "tf32"), 1),
     ]  # fmt: skip
     assert [count for reason, count in found.left_out.items() if "f32" in reason or "double" in reason] == [1, 1]
+    assert found.left_out["products without elements"] == 1
     assert any("how often" in note for note in found.notes)
     assert len(read("t.csv", UNTUNED, tf32=True).counts) == 7
 

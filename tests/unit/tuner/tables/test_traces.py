@@ -1,0 +1,68 @@
+"""Products of profiler traces: what strides, added matrices and scalars say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from space.kinds.gemm import Gemm
+from tests.unit.tuner.tables.test_importers import BF16, MM, event, trace
+from tuner.tables.importers import shapes_of
+from tuner.tables.shapes import Shapes
+
+Read = Callable[..., Shapes]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def read(*events: Any) -> Shapes:  # noqa: ANN401
+        (tmp_path / "trace.json").write_text(trace(*events))
+        return shapes_of([tmp_path / "trace.json"])
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("strides", "layout", "apart"),
+    [
+        ([[64, 1], [1, 64]], "nt", False), ([[1, 16], [128, 1]], "tn", False), ([[80, 1], [1, 64]], "nt", True),
+        ([[1, 80], [1, 64]], "tt", True), ([[128, 2], [1, 64]], "", False),
+    ],
+)  # fmt: skip
+def test_strides_say_the_layout(read: Read, strides: list[list[int]], layout: str, apart: bool) -> None:
+    found = read(event("aten::mm", [[16, 64], [64, 128]], strides, [BF16, BF16]))
+    assert found.counts == ({Gemm.of(16, 128, 64, layout=layout): 1} if layout else {})
+    assert any("apart" in note for note in found.notes) == apart
+    assert list(found.left_out) == ([] if layout else ["products whose operands have no dense rows or columns"])
+
+
+def test_a_single_row_or_column_lies_apart_from_nothing(read: Read) -> None:
+    vector = event("aten::mm", [[1, 64], [64, 128]], [[640, 1], [1, 64]], [BF16, BF16])
+    column = event("aten::mm", [[16, 1], [1, 128]], [[640, 1], [128, 1]], [BF16, BF16])
+    found = read(vector, column)
+    assert list(found.counts) == [Gemm.of(1, 128, 64), Gemm.of(16, 128, 1, layout="nn")]
+    assert not any("apart" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("shape", "epilogue"), [([128], "bias"), ([1, 128], "bias"), ([16, 128], "beta")])
+def test_what_a_product_adds_is_a_bias_or_a_source(read: Read, shape: list[int], epilogue: str) -> None:
+    added = event("aten::addmm", [shape, [16, 64], [64, 128]], [[1] * len(shape), [64, 1], [1, 64]], [BF16] * 3)
+    assert list(read(added).counts) == [Gemm.of(16, 128, 64, epilogue=epilogue)]
+
+
+@pytest.mark.parametrize(("fast", "dtype"), [("True", "fp8_e4m3"), ("False", "fp8_e4m3_promoted")])
+def test_a_trace_says_how_8_bit_floats_are_summed(read: Read, fast: str, dtype: str) -> None:
+    shapes: list[Any] = [[16, 64], [64, 128], [], [], [], [], [], []]
+    types = ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float", "", "", "Scalar", "Scalar"]
+    inputs = ["", "", "", "", "", "", "15", fast]
+    scaled = event("aten::_scaled_mm", shapes, [[64, 1], [1, 64], *shapes[2:]], types, **{"Concrete Inputs": inputs})
+    (found,) = read(scaled).counts
+    assert found.fields()["dtype"] == dtype
+
+
+def test_events_of_any_form_are_passed_over(read: Read) -> None:
+    events: list[Any] = [None, 7, "aten::mm", [MM], {"name": 5}, {"name": None, "args": None}, MM]
+    assert read(*events).counts == {Gemm.of(16, 128, 64): 1}
