@@ -146,7 +146,7 @@ def _letter(array: Array) -> str:
     """`n` for dense rows, `t` for dense columns of a matrix; empty for neither."""
     (rows, columns), (down, along) = array.shape[-2:], array.strides[-2:]
     if columns == 1 or along == 1:
-        return "t" if rows > 1 and down == 1 and columns > 1 and along != 1 else "n"
+        return "n"
     return "t" if rows == 1 or down == 1 else ""
 
 
