@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from space.errors import ProblemError
-from space.kinds.gemm import Gemm
+from space.kinds.gemm import SUMS, Gemm
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.shapes import Shapes, Tally
 
@@ -71,8 +71,11 @@ def _problem(entry: Mapping[str, Any], tf32: bool) -> Gemm | str:
         m, n, first, second = n, m, second, first
         letters = ("n" if b == "n" else "t") + ("n" if a == "n" else "t")
     eight = first.startswith("fp8")
-    total = "s32" if first in ("int8", "uint8") else "f32"
-    if eight and entry.get("use_fast_acc") is False:
+    summed = str(entry.get("dtype_acc") or ("s32" if first in ("int8", "uint8") else "f32"))
+    total = _DTYPES.get(summed, "")
+    if total not in SUMS.get(first, ()):
+        return f"{' × '.join(words[:2])} products summed in {summed}: gemmtune has no kernels for them"
+    if eight and total == "f32" and entry.get("use_fast_acc") is False:
         total = "f32_promoted"
     epilogue = "beta" if entry.get("beta") else "none"
     return Gemm(m, n, entry["k"], first, second, output, total, letters, entry.get("batch_count", 1), epilogue)

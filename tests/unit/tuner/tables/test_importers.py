@@ -252,6 +252,25 @@ def test_cutlass_problems_are_read_with_their_letters(read: Read) -> None:
     assert list(found.left_out.values()) == [1]
 
 
+def test_cutlass_problems_say_how_they_are_summed(read: Read) -> None:
+    half = {"m": 16, "n": 128, "k": 64, "layout": "tnt"} | dict.fromkeys(("dtype_a", "dtype_b", "dtype_d"), "f16")
+    eight = half | {"dtype_a": "e4m3", "dtype_b": "e4m3", "dtype_d": "bf16"}
+    entries = [
+        half, half | {"dtype_acc": "f16"}, half | {"dtype_acc": "f32", "beta": 1.0}, eight,
+        eight | {"use_fast_acc": False}, eight | {"dtype_acc": "f16", "dtype_d": "f16", "use_fast_acc": False},
+        half | {"dtype_acc": "f64"}, half | {"dtype_a": "bf16", "dtype_b": "bf16", "dtype_acc": "f16"},
+    ]  # fmt: skip
+    found = read("problems.json", json.dumps(entries))
+    words = [(problem.fields()["dtype"], problem.fields()["epilogue"]) for problem in found.counts]
+    assert words == [
+        ("fp16", "none"), ("fp16_acc16", "none"), ("fp16", "beta"), ("fp8_e4m3", "none"), ("fp8_e4m3_promoted", "none"),
+        ("fp8_e4m3_acc16", "none"),
+    ]  # fmt: skip
+    assert [reason.partition(":")[0] for reason in found.left_out] == [
+        "f16 × f16 products summed in f64", "bf16 × bf16 products summed in f16",
+    ]  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------ our own
 
 
