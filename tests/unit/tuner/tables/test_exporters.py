@@ -79,6 +79,8 @@ def test_only_what_is_surely_faster_leaves_and_the_rest_is_counted() -> None:
     assert sorted(found.left_out.values()) == [1, 1, 1, 1, 1]
     assert len(found.library) == 5
     assert len(guarded(document, 1.0).entries) == 2
+    # A list of problems may have none that was tuned.
+    assert (guarded(document, 1.0, set()).library, guarded(document, 1.0, set()).entries) == ([], [])
     assert (guarded(document, 1.0, {TIED.key}).library, len(guarded(document, 1.0, {TIED.key}).entries)) == ([], 1)
 
 
