@@ -31,8 +31,8 @@ def export(
     device: DeviceName = AUTO,
     min_gain: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Least gain over the library's first choice, by the low end of its 95 % interval. "
-                          f"\\[default: {MIN_GAIN}]"),
+        typer.Option(min=0.0, max=100.0, help="Least gain over the library's first choice, by the low end of its 95 % "
+                          f"interval. \\[default: {MIN_GAIN}]"),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Export every best with its evidence, as json.")

@@ -86,6 +86,13 @@ def test_an_export_says_what_it_leaves_to_the_library(folder: Path) -> None:
     assert read_table(folder / "t.json") == []
 
 
+@pytest.mark.parametrize("gain", ["inf", "nan", "1e400", "-1"])
+def test_a_least_gain_that_json_can_not_spell_is_refused(folder: Path, gain: str) -> None:
+    words = ("export", "--out", folder / "t.json", "--device", DEVICE, "--db", folder / "store.db", "--min-gain", gain)
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert (done.exit_code == 0, (folder / "t.json").exists()) == (False, False)
+
+
 def test_an_export_may_be_of_some_problems(folder: Path) -> None:
     report = json.loads(export(folder, "t.csv", "--format", "csv", "--problems", folder / "counted.csv", "--json"))
     assert (report["entries"], report["library"]) == (0, 0)
