@@ -20,7 +20,7 @@ from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Ratio
+from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.tables.bundles import read_bundle
@@ -91,6 +91,16 @@ def test_a_least_gain_that_json_can_not_spell_is_refused(folder: Path, gain: str
     words = ("export", "--out", folder / "t.json", "--device", DEVICE, "--db", folder / "store.db", "--min-gain", gain)
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert (done.exit_code == 0, (folder / "t.json").exists()) == (False, False)
+
+
+def test_the_table_has_a_gpus_own_best_and_not_the_faster_replay_of_it(folder: Path) -> None:
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        study = store.begin_study(replace(study_key(), device_kind="recorded"))
+        stored = store.record(study.id, measured(FAMILY.config({}), 1.0), PROVENANCE)
+        replayed = Best(PROBLEM, DEVICE, "recorded", stored, Ratio(9.0, 8.0, 10.0, True), None, None, 1, {})
+        store.set_bests([replayed])
+    export(folder, "t.json", "--all")
+    assert [(best.device_kind, best.median_us) for best in read_table(folder / "t.json")] == [("cuda", 10.0)]
 
 
 def test_an_export_may_be_of_some_problems(folder: Path) -> None:

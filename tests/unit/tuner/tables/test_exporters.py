@@ -206,6 +206,11 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
     assert "PYTORCH_TUNABLEOP_TUNING=0" in step
 
 
+def test_an_algorithm_may_take_all_of_torchs_workspace() -> None:
+    whole = {"family": "cublaslt", "knobs": ALGORITHM | {"rank": 0, "workspace_bytes": 32 << 20}, "key": "k"}
+    assert len(rows_of(guarded(table(entry(WON, family="cublaslt", config=whole))))) == 1
+
+
 @pytest.mark.parametrize("version", ["", "2.14", "2.14.1+cu130", "new"])
 def test_torch_must_have_a_version(version: str) -> None:
     with pytest.raises(ConfigError, match="--torch"):
@@ -266,6 +271,16 @@ def test_a_bundle_is_read_back_with_its_programs(bundle: Path) -> None:
     assert (manifest["multiprocessors"], manifest["driver"], manifest["nvrtc"]) == (132, ["580.1"], ["13.0"])
     assert sorted(manifest["files"]) == [f"cubins/{DIGEST}.cubin", "table.json"]
     assert [path.name for path in bundle.parent.iterdir()] == ["bundle"]
+
+
+def test_a_manifest_names_versions_in_one_order() -> None:
+    # A set of texts has another order in every process.
+    told = entry(WON)["provenance"]
+    versions = [f"5{number}.1" for number in range(10, 40)]
+    entries = [entry(Gemm.of(8 * place, 64, 64), provenance=told | {"driver": driver})
+               for place, driver in enumerate(reversed(versions), 1)]  # fmt: skip
+    files = written("bundle", guarded(table(*entries)), program=lambda _: CUBIN)
+    assert json.loads(files["manifest.json"])["driver"] == versions
 
 
 def test_a_bundle_replaces_nothing(bundle: Path) -> None:

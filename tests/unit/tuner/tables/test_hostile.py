@@ -192,7 +192,8 @@ def test_a_file_that_is_larger_than_any_table_is_not_held(tmp_path: Path, monkey
     ("place", "value", "said"),
     [
         (("samples_us", 0), "1", "'1' for a time"), (("samples_us", 0), -1.0, "-1.0 for a time"),
-        (("samples_us", 1), float("nan"), "nan for a time"), (("versus_cublaslt_first", "value"), None, "None for a"),
+        (("samples_us", 1), float("nan"), "nan for a time"), (("samples_us", 0), 0, "0 for a time"),
+        (("versus_cublaslt_first", "value"), None, "None for a"),
         (("versus_cublaslt_first", "low"), float("inf"), "inf for a"), (("provenance", "driver"), 580, "580 for a ver"),
         (("provenance", "cublaslt"), ["130100"], "for a version"), (("problem", "key"), WON.key, "is in it twice"),
     ],
