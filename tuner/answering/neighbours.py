@@ -10,6 +10,7 @@ from typing import Final
 
 from space.config import Config
 from space.devices import DeviceProfile
+from space.elements import element_bytes
 from space.explain import is_legal
 from space.families.common import plain_twin
 from space.problem import Problem
@@ -23,6 +24,8 @@ from workers.measurement import Policy
 REACH: Final = 1.0
 #: Neighbours whose configs are compared.
 MOST: Final = 3
+#: Widest access to memory: alignment beyond it changes nothing.
+VECTOR_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,24 @@ def _offered(best: Best, problem: Problem, device: DeviceProfile) -> tuple[Best,
     """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
     both = (best.config, best.runner_up)
     configs = [plain_twin(config) for config in both if config and config.family == best.config.family]
-    legal = [config for config in configs if is_legal(family_named(config.family), problem, config, device)]
+    family = family_named(best.config.family)
+    if not family.own and not _aligned_as(best.problem, problem):
+        return None
+    legal = [config for config in configs if is_legal(family, problem, config, device)]
     return (best, legal) if legal else None
+
+
+def _aligned_as(measured: Problem, asked: Problem) -> bool:
+    """Whether rows of every operand are aligned at least as well as where a config of the library was measured.
+
+    No rule of ours knows which of its algorithms need that; it refuses them where rows are aligned worse.
+    """
+    return all(there <= here for there, here in zip(_alignments(measured), _alignments(asked), strict=True))
+
+
+def _alignments(problem: Problem) -> list[int]:
+    pitches = ((each.rows if each.column_major else each.columns, each.dtype) for each in problem.operands())
+    return [math.gcd(pitch * element_bytes(dtype), VECTOR_BYTES) for pitch, dtype in pitches]
 
 
 def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -> Iterator[Neighbour]:

@@ -145,6 +145,24 @@ def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
     assert is_legal(FAMILY, odd, found.config)
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout", "offered"),
+    [("2048x4096x3072", "nt", True), ("2047x4096x4096", "nt", True), ("2048x4096x4095", "nt", False),
+     ("2048x4095x4096", "nt", False), ("2048x4096x4095", "tn", True), ("2047x4096x4096", "tn", False)],
+)  # fmt: skip
+def test_the_librarys_algorithm_is_not_taken_to_where_rows_are_aligned_worse(
+    shape: str, layout: str, offered: bool
+) -> None:
+    def of(shape: str) -> Gemm:
+        return dataclasses.replace(Gemm.parse(shape), layout=layout)
+
+    # No rule of ours says what the library's algorithms take.
+    config = family_named("cublaslt").config({"algorithm": 66, "tile": 20, "stages": 27})
+    there = dataclasses.replace(best_of(ASKED.shape, config, 90.0), problem=of(ASKED.shape))
+    found = answer(Bests(there), of(shape), DEVICE)
+    assert (found.source == "nearest", found.config == config) == (offered, offered)
+
+
 def test_a_neighbours_interval_is_wider_where_the_training_ends(model: LearnedModel) -> None:
     for shape, wider in (("2048x4096x4096", 1.0), ("2048x49152x4096", 2.0)):
         there = best_of(shape.replace("2048x", "1536x"), TILES[13], 10_000.0)
