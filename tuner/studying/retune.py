@@ -103,7 +103,8 @@ def _promise(store: Store, worker: Worker, best: Best, model: LearnedModel | Non
     expected_us, measurable = model.under(best.policy, prediction, place)[0], worker.measurable(best.problem)
     if best.median_us / expected_us < _PROMISE or (measurable is not None and config.key not in measurable):
         return []
-    if any(each.measurement.config == config for each in store.every(best.device, best.problem)):
+    taken = (each for each in store.every(best.device, best.problem) if each.device_kind == best.device_kind)
+    if any(each.measurement.config == config for each in taken):
         return []
     return [f"the model expects {expected_us:.2f} µs of a config that was never tried: {config.key}"]
 
@@ -147,4 +148,6 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
     old_now_us = next((one.median_us for one in finals if one.config == old.config), None)
     served = store.best(old.problem, old.device)
     stands = served is not None and served.winner.id == report.best.winner.id
-    return Retuned(stale, report.best, old_now_us, stands, "; ".join(report.remarks))
+    beside = served is not None and served.device_kind != old.device_kind
+    why = "; ".join(report.remarks) or ("the store serves what a GPU measured, not a replay" if beside else "")
+    return Retuned(stale, report.best, old_now_us, stands, why)

@@ -22,7 +22,7 @@ from tuner.prediction.files import model_for
 from tuner.prediction.portfolio import first_choice
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
-from tuner.studying.retune import Retuned, compare, retune
+from tuner.studying.retune import Retuned, Stale, compare, retune
 from tuner.studying.study import Budget, tune
 from workers.errors import ProcessError
 from workers.kernels.source import sources_digest
@@ -176,6 +176,35 @@ def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: 
         best = Best(problem, DEVICE, "cuda", store.record(study.id, taken, TODAY), None, None, None, 1, {})
         (stale,) = compare(store, Device(TODAY), [best], model)
         assert bool(stale.changes) == promised, stale.changes
+
+
+def test_what_a_replay_tried_no_gpu_has_tried(store: Store) -> None:
+    problem = Gemm.parse("4096x4096x4096")
+    model = model_for(DEVICE).model
+    assert model is not None
+    found = first_choice(model, problem, profile_named(DEVICE))
+    assert found is not None
+    tried = measured(found[0], 1_000.0, problem)
+    ours = store.begin_study(study_key(problem), fresh=True)
+    slow = measured(FAMILY.config({"tile_n": 64}), 1_000.0, problem, "final", policy=Policy.SUSTAINED)
+    best = Best(problem, DEVICE, "cuda", store.record(ours.id, slow, TODAY), None, None, None, 1, {})
+    replay = store.begin_study(replace(study_key(problem), device_kind="recorded"), fresh=True)
+    for study, promised in ((replay, True), (ours, False)):
+        store.record(study.id, tried, TODAY)
+        (stale,) = compare(store, Device(TODAY), [best], model)
+        assert bool(stale.changes) == promised, stale.changes
+
+
+def test_a_replay_beside_what_a_gpu_measured_says_why_it_is_not_served(store: Store) -> None:
+    (gpu,) = [best for best in store.bests(DEVICE) if best.problem == PROBLEM]
+    replayed = store.begin_study(replace(study_key(), device_kind="recorded"), fresh=True)
+    kept = store.record(replayed.id, gpu.winner.measurement, TODAY)
+    old = replace(gpu, winner=kept, device_kind="recorded")
+    device = Device(NEWER)
+    device.facts = replace(device.facts, kind="recorded")
+    (done,) = retune(store, device, [Stale(old, ("driver",))], BUDGET, Guidance())
+    assert (done.best is not None, done.stands) == (True, False)
+    assert done.why == "the store serves what a GPU measured, not a replay"
 
 
 def test_the_budget_of_time_ends_it_and_a_failure_is_told(store: Store) -> None:
