@@ -105,7 +105,7 @@ def answer(
     if known:
         return known
     found = _unmeasured(bests, problem, device, policy, model)
-    return replace(found, why=f"the measured winner breaks {broken} by now; {found.why}") if broken else found
+    return _instead(found, broken) if broken else found
 
 
 def _unmeasured(
@@ -158,6 +158,8 @@ def _known(
                 continue
             if not (rule := forbidden(problem, best.config, device)):
                 found = told(best)
+                if broken:
+                    return _instead(found, broken), ""
                 return (found if policy in (None, best.policy) else _under_another(found, policy)), ""
             if source is bests:
                 broken = rule
@@ -207,6 +209,11 @@ def recorded(best: Best) -> Answer:
 def _under_another(found: Answer, policy: Policy) -> Answer:
     """An answer under another policy than the one asked for."""
     return replace(found, why=f"nothing was measured under {policy.value}; {found.why}")
+
+
+def _instead(found: Answer, broken: str) -> Answer:
+    """An answer in place of the measured winner, which breaks a rule by now."""
+    return replace(found, why=f"the measured winner breaks {broken} by now; {found.why}")
 
 
 def _none(problem: Problem, device: str, policy: Policy, why: str) -> Answer:

@@ -24,6 +24,7 @@ from tuner.studying.study import Budget, tune
 from tuner.tables.tables import chosen_bests
 from tuner.views.bests import BestColumns
 from tuner.views.outlook import outlook
+from workers.measurement import Policy
 
 LEGAL, ILLEGAL = FAMILY.config({}), FAMILY.config({"tile_n": 256, "stages": 12})
 SHAPE = dict(zip("mnk", PROBLEM.extents, strict=True))
@@ -55,6 +56,29 @@ def test_it_is_not_the_answer_and_the_answer_says_why(store: Store) -> None:
     assert found.config is not None
     assert is_legal(FAMILY, PROBLEM, found.config)
     assert found.why.startswith("the measured winner breaks smem.capacity (")
+
+
+def test_what_answers_in_its_place_says_why(store: Store, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/recorded.db") as recordings:
+        keep_best(recordings)
+        for policy in (None, Policy.CHAIN):
+            found = answer(store, PROBLEM, DEVICE, policy, recordings=recordings)
+            assert found.source == "recorded"
+            assert found.why.startswith("the measured winner breaks smem.capacity (")
+            assert "; from a recording of" in found.why
+
+
+def test_the_best_of_another_policy_does_not_say_that_nothing_was_measured(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/both.db") as store:
+        study = store.begin_study(study_key(), fresh=True)
+        taken = [measured(ILLEGAL, 1.0, stage="final", policy=Policy.BURST),
+                 measured(LEGAL, 2.0, stage="final", policy=Policy.CHAIN)]  # fmt: skip
+        for one in store.record_many(study.id, taken, FakeDevice().begin(PROBLEM).provenance):
+            store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {})])
+        found = answer(store, PROBLEM, DEVICE, Policy.BURST)
+    assert (found.config, found.policy) == (LEGAL, Policy.CHAIN)
+    assert found.why.startswith("the measured winner breaks smem.capacity (")
+    assert "nothing was measured" not in found.why
 
 
 def test_a_service_neither_answers_nor_lists_it(store: Store) -> None:
