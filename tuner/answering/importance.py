@@ -102,7 +102,8 @@ class Why:
         policy: what times of the screening stand for.
         served_us, served_policy: the served time and what it stands for; None where nothing is served.
         measured: number of correct candidates in the study.
-        importances: of the knobs that varied, most important first.
+        importances: of the knobs that varied, most important first; none where too few candidates of the family were
+            correct.
         changes: of the winner, knob by knob, illegal ones included; none where the library won.
         runners_up: fastest first.
         replay: when a GPU measured the served time, and by which kernels; empty where it was not replayed.
@@ -220,6 +221,8 @@ def _on_scale(store: Store, times: dict[Config, float], best: Best) -> float:
 
 
 def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
+    if len(times) < LEAST:
+        return ()
     varied = [knob.name for knob in family.knobs if len({config[knob.name] for config in times}) > 1]
     # A service starts sooner without Optuna, which loads scikit-learn too where it is installed: 100 MB.
     import optuna

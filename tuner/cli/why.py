@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from space.problem import Problem
+from space.registry import family_named
 from tuner.answering import importance
-from tuner.answering.importance import Why
+from tuner.answering.importance import LEAST, Why
 from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
@@ -28,19 +29,24 @@ def _print(found: Why) -> None:
                   f"{found.time_us:.2f} µs")  # fmt: skip
     console.print(f"  {found.winner.key}")
     print_replays({found.problem: found.replay}, found.device)
-    own = dict(found.winner.values)
+    # The library's knobs are not ours, though some have the same names.
+    own = dict(found.winner.values) if family_named(found.winner.family).own else {}
     rows = [
         (each.knob, str(own.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
         for each in found.importances
     ]
-    table(("knob", "winner's", "importance", "best of any other value"), rows)
+    if rows:
+        table(("knob", "winner's", "importance", "best of any other value"), rows)
+    else:
+        console.print(f"too few candidates of its family were correct to tell which knobs decide: {LEAST} are needed")
     changes = [
         (f"{each.knob}={each.value}", f"{each.ratio - 1:+.1%}",
          "measured" if each.source == "measured" else f"expected, {each.low - 1:+.1%} to {each.high - 1:+.1%}")
         for each in found.changes if each.ratio and each.low and each.high
     ]  # fmt: skip
-    table(("one change", "costs", ""), changes)
-    illegal = sum(change.source == "illegal" for change in found.changes)
-    console.print(f"{illegal} other single changes are illegal; `gemmtune explain` says why")
+    if found.changes:
+        table(("one change", "costs", ""), changes)
+        illegal = sum(change.source == "illegal" for change in found.changes)
+        console.print(f"{illegal} other single changes are illegal; `gemmtune explain` says why")
     others = [(each.config.knobs_text, f"{each.ratio - 1:+.1%}") for each in found.runners_up]
     table(("fastest of another structure", "costs"), others)

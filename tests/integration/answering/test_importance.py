@@ -82,6 +82,35 @@ def test_where_the_library_won_it_is_the_winner(url: str) -> None:
     assert {each.knob for each in found.importances} == {"tile_n", "stages", "raster"}
 
 
+def test_a_few_candidates_of_the_winners_family_say_nothing_of_its_knobs(tmp_path: Path) -> None:
+    problem, gemv = Gemm.parse("1x4096x4096"), family_named("gemv")
+    fast = [gemv.config({"rows": rows}) for rows in gemv.knob_named["rows"].domain[:2]]
+    url = f"sqlite:///{tmp_path}/few.db"
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(problem))
+        times = dict(zip([*fast, *CONFIGS], range(10, 99), strict=False))
+        taken = store.record_many(study.id, [measured(c, us, problem) for c, us in times.items()], PROVENANCE)
+        store.set_bests([Best(problem, DEVICE, "cuda", taken[0], None, None, None, 1, {})])
+        found = why(store, problem, DEVICE)
+    assert (found.winner, found.measured, found.importances) == (fast[0], len(CONFIGS) + 2, ())
+    said = Shell(tmp_path, {"GEMMTUNE_DB": url})("why", problem.shape)
+    assert (said.code, said.err) == (0, "")
+    assert f"to tell which knobs decide: {LEAST} are needed" in said.out
+    assert "best of any other value" not in said.out
+
+
+def test_of_the_librarys_win_no_knob_is_told_as_ours(url: str, tmp_path: Path) -> None:
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM))
+        library = family_named("cublaslt").config({"algorithm": 66, "stages": 27})
+        won = store.record(study.id, measured(library, 150.0, PROBLEM, "final"), PROVENANCE)
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", won, None, None, None, 1, {})])
+    said = Shell(tmp_path, {"GEMMTUNE_DB": url})("why", PROBLEM.shape).out
+    (row,) = [line for line in said.splitlines() if line.strip().startswith("stages")]
+    assert "27" not in row
+    assert "illegal" not in said
+
+
 @pytest.fixture
 def found(url: str) -> Why:
     with Store.open(url) as store:
