@@ -63,8 +63,7 @@ def show(
     limits_named(device)  # refuses a name that no card has
     choice = files.model_for(device, settings().model_dir)
     if file is not None:
-        model = files.load(file)
-        model.check()
+        model = files.load_for(file, device)
         choice = files.Choice(model, f"fits this version; learned from {len(model.facts.problems)} problems", file)
     if as_json:
         found = _json(choice.model) if choice.model else {}

@@ -103,6 +103,22 @@ def load(path: Path) -> LearnedModel:
     return model
 
 
+def load_for(path: Path, device: str) -> LearnedModel:
+    """Reads a model that fits this version of its family, as it predicts on `device`.
+
+    Raises:
+        ModelError: as `load`; or the device has other multiprocessors, or the family has changed.
+    """
+    model = load(path)
+    if (fits := model.on(device)) is None:
+        raise ModelError(
+            f"{path.name} was trained on {model.facts.device}, not on {device}: ask for that device, or train a model "
+            "of this one with `gemmtune model train`"
+        )
+    model.check()
+    return fits
+
+
 def model_for(device: str, folder: Path | None = None) -> Choice:
     """The model of a device: the one trained here, in `folder`, or else the one that ships; failing these, that of a
     device with the same multiprocessors.
@@ -150,10 +166,6 @@ def _with_times(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 def _usable(path: Path, modified_ns: int, device: str) -> tuple[LearnedModel | None, str]:
     """A file's model as it predicts on `device`, else the reason why it can't; reads a changed file again."""
     try:
-        model = load(path)
-        if (fits := model.on(device)) is None:
-            raise ModelError(f"{path.name} was trained on {model.facts.device}, not on {device}")
-        model.check()
+        return load_for(path, device), ""
     except (ModelError, SpaceError) as error:
         return None, str(error)
-    return fits, ""

@@ -88,4 +88,6 @@ def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..
     assert (shown["file"], shown["data"]) == (trained["file"], trained["data"])
     assert run("show", "--file", str(tmp_path / "none.npz"), expect=3)["error"]
     assert "no model was trained" in str(run("show", "--device", "NVIDIA L4")["why"])
+    of_another = run("show", "--file", str(trained["file"]), "--device", "NVIDIA L4", expect=3)["error"]
+    assert "was trained on NVIDIA H200, not on NVIDIA L4: " in str(of_another)
     assert "is unknown" in str(run("show", "--device", "NVIDIA Imaginary", expect=3)["error"])
