@@ -178,7 +178,7 @@ def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
 def measured(best: Best) -> Answer:
     """The answer for the problem of a best: `measured`, or `stale`."""
     changed = staleness(best)
-    replay = " (replayed from a recording; no GPU was used)" if best.device_kind == "recorded" else ""
+    replay = _replay(best)
     why = (
         f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "
         f"verified{'; ' if changed else ''}{changed}"
@@ -190,6 +190,10 @@ def measured(best: Best) -> Answer:
         why,
         median_interval_us(winner), tuple(filter(None, grounds)),
     )  # fmt: skip
+
+
+def _replay(best: Best) -> str:
+    return " (replayed from a recording; no GPU was used)" if best.device_kind == "recorded" else ""
 
 
 def recorded(best: Best) -> Answer:
@@ -301,19 +305,21 @@ class _Question:
 
     def nearest(self, neighbour: Neighbour) -> Answer:
         """The answer with a neighbour's config."""
-        shape, policy = neighbour.best.problem.shape, neighbour.best.policy
+        best, changed = neighbour.best, staleness(neighbour.best)
+        shape, policy = best.problem.shape, best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
-        won = neighbour.config == plain_twin(neighbour.best.config)
+        won = neighbour.config == plain_twin(best.config)
         place, of = ("winner", "") if won else ("runner-up", " for its winner")
         why = f"{self.problem.shape} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
         grounds = (
-            f"{neighbour.best.median_us:.2f} µs measured at {shape}{of}, {neighbour.octaves:.2f} octaves away; "
+            f"{best.median_us:.2f} µs measured at {shape}{of}{_replay(best)}, {neighbour.octaves:.2f} octaves away; "
             f"{self.predictor(neighbour.config)} scales the time to the new shape",
+            *((f"{shape}: {changed}",) if changed else ()),
             *self.grounds(neighbour.config),
         )
         time_us, interval_us = max(neighbour.time_us, self._bound_us), self._above_bound(neighbour.interval_us)
         return Answer(self.problem, self.profile.name, policy, "nearest", neighbour.config, time_us,
-                      neighbour.best, why, interval_us, grounds)  # fmt: skip
+                      best, why, interval_us, grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""

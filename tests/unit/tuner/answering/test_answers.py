@@ -112,6 +112,17 @@ def test_a_neighbours_time_keeps_its_policy() -> None:
         assert (f"its time under {there.policy.value} scaled" in found.why) is (asked is not there.policy)
 
 
+def test_what_was_replayed_or_changed_nearby_is_called_that() -> None:
+    there = best_of("2048x4096x3072", TILES[0], 80.0)
+    plain = answer(Bests(there), ASKED, DEVICE)
+    assert not [ground for ground in plain.grounds if "replayed" in ground or "changed" in ground]
+    replayed = answer(Bests(dataclasses.replace(there, device_kind="recorded")), ASKED, DEVICE)
+    assert "at 2048x4096x3072 (replayed from a recording; no GPU was used), 0.42 octaves away" in replayed.grounds[0]
+    older = dataclasses.replace(PROVENANCE, kernel_source_digest="older")
+    changed = dataclasses.replace(there, winner=dataclasses.replace(there.winner, provenance=older))
+    assert answer(Bests(changed), ASKED, DEVICE).grounds[1].startswith("2048x4096x3072: its kernel has changed since: ")
+
+
 def test_a_neighbours_runner_up_is_called_that(model: LearnedModel) -> None:
     fast = min(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
     winner = answer(Bests(best_of("2048x4096x3072", fast, 80.0)), ASKED, DEVICE, model=model)
