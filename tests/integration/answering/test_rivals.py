@@ -28,6 +28,18 @@ def test_later_finals_that_were_slower_are_not_those_of_the_best() -> None:
         assert all(one.measurement.outcome is Outcome.CORRECT for one in finals_of(store, PROBLEM, DEVICE))
 
 
+def test_finals_of_other_policies_are_not_among_them() -> None:
+    with Store.open("sqlite://") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        taken = [measured(FAMILY.config({}), us, PROBLEM, "final", policy=policy)
+                 for policy, us in ((Policy.BURST, 9.0), (Policy.CHAIN, 10.0))]  # fmt: skip
+        stored = store.record_many(study.id, taken, PROVENANCE)
+        for one in stored:
+            store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {})])
+        found = [[one.id for one in finals_of(store, PROBLEM, DEVICE, policy)] for policy in (Policy.BURST, None)]
+    assert found == [[one.id] for one in stored]
+
+
 def test_a_best_of_a_screening_has_no_rivals() -> None:
     with Store.open("sqlite://") as store:
         keep_best(store)

@@ -70,6 +70,8 @@ def test_the_worst_cliff_comes_first_and_illegal_configs_are_not_measured_again(
     rungs = [Rung(r.problem, r.config, r.time_us, r.policy, broken if r.problem.m == 96 else None) for r in rungs]
     found = cliffs(rungs, H200)
     assert [cliff.suspect.problem.m for cliff in found] == [64, 512]
+    # By the share that is lost, whichever is shorter.
+    assert [cliff.suspect.problem.m for cliff in cliffs(table(m64=15.5, m512=100.0), H200)] == [512, 64]
     assert broken not in found[0].again
 
 
