@@ -49,6 +49,13 @@ def test_a_small_m_that_takes_longer_than_a_large_one_is_measured_again_with_its
     assert "M = 64 takes 40.00 µs" in cliff.sentence
 
 
+def test_runners_up_beside_it_are_measured_again_too() -> None:
+    second = FAMILY.config({"tile_n": 64, "stages": 3})
+    rungs = [replace(rung, runner_up=second) if rung.problem.m == 48 else rung for rung in table(m64=40.0)]
+    (cliff,) = cliffs(rungs, H200)
+    assert cliff.again == (CONFIGS[64], CONFIGS[48], second, CONFIGS[96])
+
+
 def test_a_large_m_that_takes_longer_than_repeating_a_small_one_is_found_too() -> None:
     found: list[Cliff] = cliffs(table(m16384=5_000.0), H200)
     (cliff,) = found

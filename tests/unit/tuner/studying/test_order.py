@@ -14,7 +14,7 @@ from space.rank import rank
 from space.registry import family_named
 from tuner.prediction.expectation import Expectation, expected_of
 from tuner.studying.guidance import Guidance, order_for
-from tuner.studying.order import REORDERED, Order
+from tuner.studying.order import MOST_WINNERS, REORDERED, Order
 
 H200 = profile_named("NVIDIA H200")
 FAMILY = family_named("sm90_wgmma")
@@ -55,6 +55,16 @@ def test_winners_of_similar_problems_come_right_after_the_first() -> None:
     order = order_of(configs, (configs[200], stranger, configs[100]))
     assert [order.take(1)[0], *order.take(2)] == [configs[0], configs[200], configs[100]]
     assert order.take(1) == [configs[1]]
+
+
+def test_of_many_winners_a_few_come_first_and_none_once_others_were_measured() -> None:
+    configs = candidates(300)
+    winners = tuple(configs[100:110])
+    assert order_of(configs, winners).take(6) == [configs[0], *winners[: MOST_WINNERS - 1], *configs[1:3]]
+    resumed = order_of(configs, winners)
+    for config in configs[200:210]:
+        resumed.tell(config, math.inf)
+    assert not {*resumed.take(4)} & {*winners}
 
 
 def test_what_earlier_runs_measured_is_not_taken_again() -> None:
