@@ -154,6 +154,11 @@ def test_no_runner_up_has_the_winners_structure(found: Why) -> None:
     assert [each.config["tile_n"] for each in _runners_up(times, found.winner, 10.0)] == [64]
 
 
+def test_a_few_runners_up_are_told_of_many(found: Why) -> None:
+    times = {found.winner.changed({"tile_n": 8 * place}): 100.0 - place for place in range(1, 13)}
+    assert [each.time_us for each in _runners_up(times, found.winner, 10.0)] == [88.0, 89.0, 90.0, 91.0, 92.0]
+
+
 def test_too_few_measurements_are_one_sentence(url: str) -> None:
     with Store.open(url) as store:
         for shape, count in (("512x512x512", LEAST - 1), ("1x1x1", 0)):

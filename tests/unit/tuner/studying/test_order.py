@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from space.config import Config
 from space.devices import profile_named
@@ -141,3 +142,14 @@ def test_the_outlook_falls_as_candidates_are_tried() -> None:
         assert 0 <= outlook.chance <= 1
         gains.append(outlook.gain)
     assert gains[0] > gains[1] >= gains[2] == 0.0
+
+
+@pytest.mark.parametrize(("share", "chance"), [(0.99, 0.0), (0.97, 1.0)])
+def test_the_chance_is_of_more_than_a_tie(share: float, chance: float) -> None:
+    configs = candidates(2)
+    order = Order(configs, Expectation(np.array([[-1.0], [1.0]]), np.log([10.0, 10.0 * share]), 1e-4))
+    order.tell(configs[0], 10.0)
+    outlook = order.outlook()
+    assert outlook is not None
+    assert outlook.chance == chance
+    assert outlook.gain == pytest.approx(1 - share, rel=0.05)
