@@ -135,6 +135,23 @@ def test_a_neighbours_runner_up_is_called_that(model: LearnedModel) -> None:
     assert "80.00 µs measured at 2048x4096x3072 for its winner" in runner_up.grounds[0]
 
 
+def test_a_runner_up_is_as_far_behind_as_expected_and_never_ahead_of_the_winner() -> None:
+    asked, there = Gemm.parse("2048x4095x4096"), Gemm.parse("2048x4096x4096")
+
+    def expected_us(problem: Gemm, config: Config) -> float:
+        return float(FAMILY.estimate_us(FAMILY.columns(problem, [config], H200), H200)[0])
+
+    # Rows of C at the asked shape are not what TMA stores: only the runner-up is legal there.
+    fast, slow = ({"tile_n": 128, "stages": 4}, {"tile_n": 64, "stages": 2})
+    for won, second, behind in ((fast, slow, True), (slow, fast, False)):
+        winner, runner_up = FAMILY.config(won | {"epilogue": "tma"}), FAMILY.config(second | {"epilogue": "direct"})
+        found = answer(Bests(best_of(there.shape, winner, 800.0, runner_up)), asked, DEVICE)
+        lag = expected_us(there, runner_up) / expected_us(there, winner)
+        assert (found.config, lag > 1.05) == (runner_up, behind)
+        growth = expected_us(asked, runner_up) / expected_us(there, runner_up)
+        assert found.time_us == pytest.approx(800.0 * growth * max(lag, 1.0))
+
+
 def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: LearnedModel) -> None:
     ordered = sorted(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
     # The slow neighbour is nearer, and both have the same measured time.
@@ -197,6 +214,7 @@ def test_neighbours_under_the_asked_policy_come_before_others() -> None:
 
 
 def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:
+    assert answer(Bests(best_of("1024x4096x4096", TILES[0], 80.0)), ASKED, DEVICE).source == "nearest"
     there = best_of("256x4096x4096", TILES[0], 20.0)
     assert answer(Bests(there), ASKED, DEVICE, model=model).source == "predicted"
 
