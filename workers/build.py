@@ -80,7 +80,7 @@ def compile_source(
         elsewhere: compiles in place of this process.
 
     Raises:
-        CacheError: the cache can't be written.
+        CacheError: the cache can't be written, or there is no NVRTC.
     """
     digest = digest_of(source, arch, nvrtc_version())
     kept = _read(cache_dir, digest)
@@ -111,10 +111,19 @@ def kept_cubin(cache_dir: Path, digest: str) -> bytes:
 
 @cache
 def nvrtc_version() -> str:
-    """Version of the NVRTC that compiles here, as in `13.5`."""
+    """Version of the NVRTC that compiles here, as in `13.5`.
+
+    Raises:
+        CacheError: there is none, or it does not answer.
+    """
     from cuda.bindings import nvrtc
 
-    error, major, minor = nvrtc.nvrtcVersion()
+    try:
+        error, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError as missing:
+        # cuda.bindings look for the library at the first call.
+        said = str(missing).partition("\n")[0]
+        raise CacheError(f"NVRTC can't be loaded ({said}): install nvidia-cuda-nvrtc") from missing
     if int(error) != 0:
         raise CacheError(f"NVRTC does not answer (error {int(error)}): install nvidia-cuda-nvrtc")
     return f"{major}.{minor}"

@@ -1,7 +1,7 @@
 """Errors of `workers`, one tree.
 
     WorkerError
-    ├── CacheError       a build can't be kept or read back
+    ├── CacheError       a build can't be kept or read back, or there is no compiler
     ├── RecordingError   a recording is missing, damaged, of another schema, or would be overwritten
     ├── DriverError      no driver, no such GPU, or one that our kernels can't run on
     └── ProcessError     the GPU process can't be started, or died again and again
@@ -18,7 +18,7 @@ class WorkerError(Exception):
 
 
 class CacheError(WorkerError):
-    """The build cache can't be written or read."""
+    """The build cache can't be written or read, or NVRTC can't be loaded."""
 
 
 class RecordingError(WorkerError):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from workers import build
 from workers.build import Build, compile_source, digest_of, kept_cubin
@@ -51,3 +52,13 @@ def test_the_first_of_several_threads_imports_the_cache_alone(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "cuda.core.utils", Imported("cuda.core.utils"))
     build._store.__wrapped__(tmp_path.parent)
     assert alone == [True]
+
+
+def test_a_machine_without_nvrtc_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        # What cuda.bindings raise is a RuntimeError.
+        raise DynamicLibNotFoundError('Failure finding "libnvrtc.so.13"\nNo such file')
+
+    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", missing)
+    with pytest.raises(CacheError, match=r'loaded \(Failure finding "libnvrtc\.so\.13"\): install nvidia-cuda-nvrtc'):
+        build.nvrtc_version.__wrapped__()
