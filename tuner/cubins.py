@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -13,6 +14,8 @@ _EXECUTABLE, _CUDA = 2, 190
 _HEADER_BYTES: Final = 64
 #: Type, machine and flags of the header.
 _FACTS: Final = struct.Struct("<16xHH28xI")
+#: The release of ptxas, as in `V13.0.88`, in a note that every cubin has.
+_RELEASE: Final = re.compile(rb"Cuda compilation tools, release [\d.]{3,9}, V([\d.]{5,16})")
 
 
 def fault_of(cubin: bytes, arch: str) -> str:
@@ -27,3 +30,12 @@ def fault_of(cubin: bytes, arch: str) -> str:
     if str(built_for) != arch.removeprefix("sm_").rstrip("af"):
         return f"the cubin is for sm_{built_for}, not for {arch}"
     return ""
+
+
+def release_of(cubin: bytes) -> str:
+    """The release whose ptxas wrote a cubin, as in `13.0.88`, by the cubin's own word; empty if it does not say.
+
+    NVRTC tells the first two numbers only, and another release gives other bytes.
+    """
+    found = _RELEASE.search(cubin)
+    return found[1].decode() if found else ""

@@ -2,8 +2,8 @@
 
 A build is offered under the digest of its source. It is kept only if this version computes the same digest for the
 config's source, the config is legal, and the bytes are a program for the arch. Only compiling again can tell whether
-the program really comes from the source: `verify` does so on any machine, because NVRTC gives the same bytes for the
-same source.
+the program really comes from the source: `verify` does so on any machine, because one release of NVRTC gives the same
+bytes for the same source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from space.errors import SpaceError
 from space.explain import is_legal
 from space.problem import Problem
 from space.registry import config_named, family_named, problem_from_key
-from tuner.cubins import fault_of
+from tuner.cubins import fault_of, release_of
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.codec import config_of, utc
@@ -107,9 +107,13 @@ def offer(store: Store, offered: Offer, by: str) -> tuple[SharedBuild, bool]:
         ).one_or_none()  # fmt: skip
         kept = session.scalars(select(BuildRow).where(BuildRow.digest == build.digest)).one()
         if kept.cubin_sha256 != sha256:
+            stored = session.scalars(select(BuildRow.cubin).where(BuildRow.digest == build.digest)).one()
+            why = _releases(stored, build.cubin) or (
+                "one release of NVRTC gives the same bytes for the same source, so one of them is damaged or forged: "
+                "run `gemmtune builds verify`"
+            )
             raise BuildDiffers(
-                f"build {build.digest[:12]} is stored with other bytes, offered by {kept.offered_by!r}: NVRTC gives "
-                f"the same bytes for the same source, so one of them is damaged or forged: run `gemmtune builds verify`"
+                f"build {build.digest[:12]} is stored with other bytes, offered by {kept.offered_by!r}: {why}"
             )
         return _shared(kept), made is not None
 
@@ -195,7 +199,19 @@ def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, st
         elif made.digest != about.digest:
             yield about, "its source differs in this version"
         else:
-            yield about, "" if made.cubin == cubin else "its bytes differ from what its source compiles to"
+            why = ("its bytes differ from what its source compiles to", _releases(cubin, made.cubin))
+            yield about, "" if made.cubin == cubin else "; ".join(filter(None, why))
+
+
+def _releases(stored: bytes, other: bytes) -> str:
+    """Where the releases of two programs differ, by the programs' own word: these, and what to do."""
+    before, now = release_of(stored), release_of(other)
+    if before == now:
+        return ""
+    return (
+        f"NVRTC {before or '(unknown)'} wrote the stored one and {now or '(unknown)'} the other: "
+        f"give workers and service one release of nvidia-cuda-nvrtc, and `gemmtune builds remove` what others wrote"
+    )
 
 
 def _shared(row: BuildRow) -> SharedBuild:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
+from tuner.cubins import release_of
 from tuner.evidence import tokens
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.store import Store
@@ -109,7 +111,27 @@ def test_other_bytes_for_the_same_source_are_a_conflict(http: TestClient, made: 
     http.post("/v1/builds", json=offer(made))
     middle = len(made.cubin) // 2
     changed = forged(made.cubin, middle, bytes([made.cubin[middle] ^ 1]))
-    problem_of(http.post("/v1/builds", json=offer(made, cubin=changed)), 409, "build-differs")
+    problem = problem_of(http.post("/v1/builds", json=offer(made, cubin=changed)), 409, "build-differs")
+    assert "damaged or forged" in problem["detail"]
+
+
+def of_another_release(made: Build) -> Build:
+    """The build as an NVRTC of the same version and another release would make it."""
+    before = release_of(made.cubin)
+    assert before.startswith(f"{made.nvrtc}.")
+    other = f"{before[:-1]}{(int(before[-1]) + 1) % 10}"
+    return replace(made, cubin=made.cubin.replace(f"V{before}".encode(), f"V{other}".encode()))
+
+
+def test_bytes_of_another_release_of_nvrtc_are_not_called_forged(http: TestClient, store: Store, made: Build) -> None:
+    other = of_another_release(made)
+    assert http.post("/v1/builds", json=offer(other)).status_code == 201
+    detail = problem_of(http.post("/v1/builds", json=offer(made)), 409, "build-differs")["detail"]
+    said = f"NVRTC {release_of(other.cubin)} wrote the stored one and {release_of(made.cubin)} the other"
+    assert said in detail
+    assert "forged" not in detail
+    [(_, why)] = builds.verify(store, 10, 0)
+    assert said in why
 
 
 def test_unknown_builds_and_other_scopes(store: Store, http: TestClient, made: Build) -> None:
