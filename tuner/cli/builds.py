@@ -53,8 +53,12 @@ def remove(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Deletes a shared build, such as a damaged or forged one."""
+    """Deletes a shared build, such as a damaged or forged one.
+
+    Workers that have fetched it go on using it: delete `builds` in the GEMMTUNE_CACHE_DIR of each.
+    """
     with open_store(db, create=False) as store:
         if not remove_build(store, digest):
             raise BuildRefused(f"no build {digest[:64]} is stored: `gemmtune builds verify` prints whole digests")
-    say(f"{digest} is removed", {"removed": digest}, as_json)
+    kept = "workers that fetched it go on using it until `builds` in their GEMMTUNE_CACHE_DIR is deleted"
+    say(f"{digest} is removed; {kept}", {"removed": digest}, as_json)

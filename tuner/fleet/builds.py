@@ -165,7 +165,7 @@ def shared(store: Store, digest: str) -> tuple[SharedBuild, bytes] | None:
 
 
 def remove(store: Store, digest: str) -> bool:
-    """Deletes a build; whether there was one. Workers that have fetched it keep their copies until they restart."""
+    """Deletes a build; whether there was one. Workers that have fetched it keep theirs in their caches."""
     with store.transaction(writes=True) as session:
         found = session.execute(delete(BuildRow).where(BuildRow.digest == digest))
         return bool(cast("CursorResult[object]", found).rowcount)

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -187,6 +188,20 @@ class TestBuildCache:
             assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
             build_cache.close()
         assert build_cache.fetched == 0
+
+    def test_a_removed_build_stays_in_the_caches_of_those_that_fetched_it(
+        self, store: Store, made: Build, tmp_path: Path
+    ) -> None:
+        forged = replace(made, cubin=made.cubin + b"forged")
+        builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, ARCH, forged), "node-7")
+        with serving(create_app(store)) as url, ServiceClient(url) as service:
+            build_cache = HttpBuildCache(service, ARCH)
+            assert self.built(Builder(tmp_path, 1, build_cache)).cubin == forged.cubin
+            build_cache.close()
+        assert builds.remove(store, made.digest)
+        assert self.built(Builder(tmp_path, 1)).cubin == forged.cubin
+        rmtree(tmp_path / "builds")
+        assert self.built(Builder(tmp_path, 1)).cubin == made.cubin
 
     @staticmethod
     def built(builder: Builder, config: Config = CONFIG) -> Build:
