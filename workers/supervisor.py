@@ -191,5 +191,8 @@ class Supervisor:
 
 def _ending(status: int | None) -> str:
     if status is not None and status < 0:
-        return f"signal {signal.Signals(-status).name}"
+        # Only the first and the last real-time signal have names.
+        with contextlib.suppress(ValueError):
+            return f"signal {signal.Signals(-status).name}"
+        return f"signal {-status}"
     return f"exit status {status}"

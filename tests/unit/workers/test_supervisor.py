@@ -26,6 +26,7 @@ while True:
         case "hang": time.sleep(60)
         case "exit": sys.exit("these are my last words")
         case "abort": os.abort()
+        case "unnamed": os.kill(os.getpid(), 40)
         case "garbage": os.write(write_fd, b"\\x05\\x00\\x00\\x00hello")
         case "flood": os.write(write_fd, b"\\xff\\xff\\xff\\xff")
         case "chatter":
@@ -75,9 +76,10 @@ def test_an_exit_is_told_with_its_last_words(supervisor: Supervisor) -> None:
     assert not death.value.hung
 
 
-def test_a_crash_is_told_with_its_signal(supervisor: Supervisor) -> None:
-    with pytest.raises(Died, match="SIGABRT"):
-        supervisor.ask({"do": "abort"}, 60)
+@pytest.mark.parametrize(("do", "told"), [("abort", "signal SIGABRT"), ("unnamed", "signal 40")])
+def test_a_crash_is_told_with_its_signal(supervisor: Supervisor, do: str, told: str) -> None:
+    with pytest.raises(Died, match=rf"\({told};"):
+        supervisor.ask({"do": do}, 60)
 
 
 @pytest.mark.parametrize("do", ["garbage", "flood"])
