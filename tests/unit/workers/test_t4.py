@@ -40,8 +40,27 @@ def test_times_are_milliseconds(recording: Recording) -> None:
     assert time == {"name": "time", "value": pytest.approx(measurement.median_us / 1e3), "unit": "ms"}
 
 
+def test_a_failure_has_no_objective(recording: Recording) -> None:
+    failed = [result for result in t4.results(recording)["results"] if result["invalidity"] == "timeout"]
+    assert failed
+    assert all(result["measurements"] == [] for result in failed)
+
+
+def test_values_of_a_result_are_in_the_units_that_it_names(recording: Recording) -> None:
+    result, (measurement, _) = t4.results(recording)["results"][0], recording.measurements[0]
+    clocks, verification = measurement.clocks, measurement.verification
+    assert clocks
+    assert verification
+    found = {one["name"]: (one["value"], one["unit"]) for one in result["measurements"]}
+    assert found | {"time": (), "TFLOP/s": ()} == {
+        "time": (), "TFLOP/s": (), "sm_clock": (clocks.sm_mhz, "MHz"), "power": (clocks.power_w, "W"),
+        "temperature": (clocks.temperature_c, "°C"), "worst_error": (verification.worst_ratio, "of its bound"),
+    }  # fmt: skip
+
+
 def test_every_outcome_has_a_word() -> None:
     assert set(t4._INVALIDITY) == set(Outcome)
+    assert [outcome for outcome, word in t4._INVALIDITY.items() if word == "correct"] == [Outcome.CORRECT]
     assert set(t4._INVALIDITY.values()) == INVALIDITIES
 
 
