@@ -6,11 +6,12 @@ import fcntl
 import math
 import os
 import resource
+import struct
 from collections.abc import Iterator
 
 import pytest
 
-from workers.framing import Hangup, Silence, arrived, receive, send
+from workers.framing import MAX_BYTES, Hangup, Silence, arrived, receive, send
 
 #: The first descriptor that `select` can't take.
 FD_SETSIZE = 1024
@@ -48,6 +49,44 @@ def test_a_deadline_may_lie_years_ahead(seconds: float) -> None:
     assert receive(reads, seconds) == {"do": "prepare"}
     os.close(reads)
     os.close(writes)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def test_documents_that_lie_in_the_pipe_together_are_read_one_by_one(pipe: tuple[int, int]) -> None:
+    reads, writes = pipe
+    for number in range(3):
+        send(writes, {"number": number}, 60)
+    assert [receive(reads, 60)["number"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_deadline_that_has_passed_waits_no_longer(pipe: tuple[int, int]) -> None:
+    with pytest.raises(Silence):
+        receive(pipe[0], -1.0)
+
+
+def test_only_what_is_too_long_is_refused_by_its_length(pipe: tuple[int, int]) -> None:
+    reads, writes = pipe
+    os.write(writes, struct.pack("<I", MAX_BYTES))
+    with pytest.raises(Silence):
+        receive(reads, 0.01)
+    os.write(writes, struct.pack("<I", MAX_BYTES + 1))
+    with pytest.raises(Hangup, match=r"67,108,865 bytes was announced, more than 67,108,864"):
+        receive(reads, 60)
+
+
+@pytest.mark.parametrize(("body", "wrong"), [(b"[1]", "not a JSON object"), (b"{", "not JSON")])
+def test_another_value_than_an_object_is_a_hangup(pipe: tuple[int, int], body: bytes, wrong: str) -> None:
+    reads, writes = pipe
+    os.write(writes, struct.pack("<I", len(body)) + body)
+    with pytest.raises(Hangup, match=wrong):
+        receive(reads, 60)
 
 
 def test_a_reader_that_is_gone_is_a_hangup() -> None:

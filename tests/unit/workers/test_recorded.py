@@ -12,7 +12,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
-from workers.build import Build
+from workers.build import Build, BuildFailure
 from workers.errors import RecordingError
 from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Stage
 from workers.recorded import MAX_SECONDS, USUAL_SECONDS, RecordedWorker, seconds_taken
@@ -100,6 +100,15 @@ def test_real_time_passes_what_each_candidate_took(folder: Path, monkeypatch: py
     assert {m.config: m.outcome for m in measured_again} == dict(
         zip(CONFIGS, [Outcome.CORRECT, Outcome.TIMEOUT, Outcome.CORRECT, Outcome.WRONG_RESULT], strict=True)
     )
+
+
+def test_a_candidate_that_does_not_compile_here_has_no_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, _ = opened(folder, monkeypatch, real_time=False)
+    monkeypatch.setattr(worker._builder, "_compile", lambda *_: BuildFailure("", "expected a semicolon", ""))
+    with worker:
+        (failed,) = worker.begin(PROBLEM).screen(CONFIGS[:1])
+    assert (failed.outcome, failed.detail) == (Outcome.COMPILE, "expected a semicolon")
+    assert (failed.samples_us, failed.clocks, failed.verification) == ((), None, None)
 
 
 def test_full_speed_sleeps_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
