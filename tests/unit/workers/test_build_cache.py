@@ -94,6 +94,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, said: str, fails: str = "") -> Bui
     [
         ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized", "C7510"),
         ("ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain registers", "C7508"),
+        ("ptxas info    : (C7517) Potential Performance Loss: a wait is injected", "C7517"),
         ("ptxas warning : WGMMA of 'k' is Serialized", "Serialized"),
         ("ptxas warning : setmaxnreg is ignored", "ignored"),
         ("ptxas info    : 8 bytes stack frame, 8 bytes spill stores, 0 bytes spill loads", "8 bytes of registers"),

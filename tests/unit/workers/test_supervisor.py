@@ -89,6 +89,17 @@ def test_nonsense_on_the_pipe_costs_the_process_and_nothing_else(supervisor: Sup
     assert supervisor.ask({"do": "echo", "what": 3}, 60)["said"] == 3
 
 
+def test_a_death_leaves_no_file_open_and_no_words_to_the_next_process(supervisor: Supervisor) -> None:
+    with pytest.raises(Died, match="last words"):
+        supervisor.ask({"do": "exit"}, 60)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(2):
+        with pytest.raises(Died) as death:
+            supervisor.ask({"do": "abort"}, 60)
+        assert "last words" not in str(death.value)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 def test_standard_output_is_not_the_protocol(supervisor: Supervisor) -> None:
     assert supervisor.ask({"do": "chatter"}, 60) == {}
 
