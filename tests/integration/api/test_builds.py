@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,6 +22,7 @@ from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
 from tuner.cubins import release_of
+from tuner.errors import Unreachable
 from tuner.evidence import tokens
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.store import Store
@@ -160,6 +162,17 @@ def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Stor
     assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes differ from what its source compiles to"]
 
 
+class Failing:
+    """A service that is out of reach, and counts who asks it."""
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+
+    def call(self, method: str, *_: object, **__: object) -> object:
+        self.asked.append(method)
+        raise Unreachable("no answer")
+
+
 class TestBuildCache:
     def test_one_worker_compiles_and_the_other_takes(self, store: Store, tmp_path: Path) -> None:
         _, secret = tokens.make(store, "nodes", ["work"])
@@ -188,6 +201,27 @@ class TestBuildCache:
             assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
             build_cache.close()
         assert build_cache.fetched == 0
+
+    def test_a_service_that_fails_is_left_alone_for_a_while(self, made: Build) -> None:
+        service = Failing()
+        build_cache = HttpBuildCache(cast("ServiceClient", service))
+        assert build_cache.fetch(made.digest) is None
+        assert service.asked == []  # no arch is known yet
+        build_cache.arch = ARCH
+        for _ in range(3):
+            assert build_cache.fetch(made.digest) is None
+            build_cache.offer(PROBLEM, CONFIG, ARCH, made)
+        while not build_cache._waiting.empty():
+            time.sleep(0.01)
+        build_cache.close()
+        assert service.asked == ["GET"]
+
+    def test_offers_that_nobody_takes_are_dropped(self, made: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(HttpBuildCache, "_run", lambda self: None)
+        build_cache = HttpBuildCache(cast("ServiceClient", Failing()), ARCH)
+        for _ in range(300):
+            build_cache.offer(PROBLEM, CONFIG, ARCH, replace(made, cubin=b""))
+        assert build_cache._waiting.qsize() == 256
 
     def test_a_removed_build_stays_in_the_caches_of_those_that_fetched_it(
         self, store: Store, made: Build, tmp_path: Path
