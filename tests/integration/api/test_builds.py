@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import struct
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
 from tuner.cubins import release_of
-from tuner.errors import Unreachable
+from tuner.errors import BuildRefused, Unreachable
 from tuner.evidence import tokens
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.store import Store
@@ -201,6 +202,18 @@ class TestBuildCache:
             assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
             build_cache.close()
         assert build_cache.fetched == 0
+
+    @pytest.mark.parametrize("change", [{"digest": "0" * 64}, {"arch": "sm_80"}, {"cubin_sha256": "0" * 64}])
+    def test_another_build_than_was_asked_for_is_rejected(self, made: Build, change: dict[str, str]) -> None:
+        sha256 = hashlib.sha256(made.cubin).hexdigest()
+        about: dict[str, Any] = {"digest": made.digest, "arch": ARCH, "cubin_sha256": sha256, "registers": 9}
+        about |= {"warnings": [], "nvrtc": "13.5"}
+        build_cache = HttpBuildCache(cast("ServiceClient", Failing()), ARCH)
+        cubin = base64.b64encode(made.cubin).decode()
+        assert build_cache._checked(made.digest, ARCH, {"cubin": cubin, "build": about}).cubin == made.cubin
+        with pytest.raises(BuildRefused):
+            build_cache._checked(made.digest, ARCH, {"cubin": cubin, "build": about | change})
+        build_cache.close()
 
     def test_a_service_that_fails_is_left_alone_for_a_while(self, made: Build) -> None:
         service = Failing()
