@@ -140,3 +140,50 @@ def test_a_problem_that_is_parked_without_a_measurement_has_its_suspect(opened: 
             fleet.sweeper.sweep()
         page.wait_for_selector("[aria-label=Suspects] tbody tr")
         page.close()
+
+
+def test_an_answer_follows_the_best_of_its_problem_alone(opened: Opener, tmp_path: Path) -> None:
+    """The service counts a question that nothing measured answers each time: another's best asks none again."""
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened(f"/?m={PROBLEM.m}&n={PROBLEM.n}&k={PROBLEM.k}", at=url)
+        page.wait_for_selector(".answer .badge:text-is('predicted')")
+        settled(page)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "/v1/best?" in request.url else None)
+        keep_best(store, Gemm(2 * PROBLEM.m, PROBLEM.n, PROBLEM.k))
+        page.wait_for_selector(f"option:has-text('{DEVICE} (1 measured)')", state="attached")
+        settled(page)
+        assert not asked
+        page.focus("#shape")
+        keep_best(store)
+        page.wait_for_selector(".answer .badge:text-is('measured')")
+        assert page.evaluate("document.activeElement.id") == "shape"
+        page.close()
+
+
+def test_what_is_measured_follows_before_the_first_question(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened("/", at=url)
+        page.wait_for_selector("h2:has-text('Nothing is measured yet')")
+        settled(page)
+        keep_best(store)
+        page.wait_for_selector("p:has-text('Measured so far') a")
+        page.close()
+
+
+def test_explain_follows_the_best_until_a_value_is_chosen(opened: Opener, tmp_path: Path) -> None:
+    """A best with default knobs comes where a prediction had others."""
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened(f"/explain?problem={PROBLEM.key}&device={DEVICE}", at=url)
+        page.wait_for_selector(".knob .note")
+        settled(page)
+        keep_best(store)
+        page.wait_for_selector(".knob:not(:has(.note))")
+        page.wait_for_selector(".knob .note", state="detached")
+        page.click(".knob:has-text('stages') button[aria-pressed=false]")
+        page.wait_for_selector(".knob:has-text('stages') .note")
+        settled(page)
+        keep_best(store, us=5.0)
+        settled(page)
+        assert page.locator(".knob .note").count() == 1
+        page.close()

@@ -23,8 +23,7 @@ export const may = (scope) => !caller || caller.scopes.includes(scope) || caller
 /** Marks the page that is shown. @param {string} shown */
 export function at(shown) {
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === (UNDER[shown] ?? shown)) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.ariaCurrent = link.getAttribute("href") === (UNDER[shown] ?? shown) ? "page" : null;
   }
 }
 

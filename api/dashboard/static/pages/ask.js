@@ -1,6 +1,7 @@
 // Ask: what do I run for this GEMM, and may I trust it?
 
 import { many } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { parameters, parse } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { ranked } from "../parts/devices.js";
@@ -39,7 +40,7 @@ export async function open(page) {
     </form>
     ${state.answer ? answered(state.answer, state.defaults, page) : devices.length ? begin(devices) : nothing}`;
 
-  const chosen = () => page.param("device") || devices[0]?.name || "";
+  const chosen = () => page.param("device") || state.answer?.device || devices[0]?.name || "";
   const take = (/** @type {string} */ text) => { state.text = text; void ask(true); };
   const choose = (/** @type {Record<string, string>} */ change) => { page.set(change); if (state.text) void ask(false); };
   const typed = (/** @type {any} */ event) => {
@@ -58,8 +59,7 @@ export async function open(page) {
     }
     const query = parameters(fields);
     page.set({ batch: "", epilogue: "", kind: "", ...query }, step);
-    const options = { ...query, device: chosen(), policy: page.param("policy") };
-    const answer = await page.get("/v1/best", options).catch((error) => turn === asked && refused(error));
+    const answer = await page.get("/v1/best", { ...query, device: chosen(), policy: page.param("policy") }).catch((error) => turn === asked && refused(error));
     if (turn !== asked || !answer) return;
     Object.assign(state, { answer, sentence: "" });
     page.redraw();
@@ -74,8 +74,18 @@ export async function open(page) {
     page.redraw();
   }
 
+  const known = latest(async () => {
+    devices = ranked((await page.get("/v1/devices")).items);
+    page.redraw();
+  });
+  const again = latest(async () => { await known(); if (state.answer) await ask(false); });
+  // To ask may count as a miss: only its own best asks again.
+  page.live({
+    best: ({ device, problem }) => void (!device || (device === chosen() && problem === state.answer?.problem.key) ? again() : known()),
+    began: known, hello: again,
+  });
   page.show(view);
-  devices = ranked((await page.get("/v1/devices")).items);
+  await known();
   if (page.param("device") && !devices.some((device) => device.name === page.param("device"))) {
     state.sentence = `No device is called “${page.param("device")}”; these are known: ${devices.slice(0, 5).map((d) => d.name).join(", ")}, …`;
     page.query.delete("device");

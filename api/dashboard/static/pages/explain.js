@@ -1,10 +1,11 @@
 // Explain: why can't I? Every value of every knob is marked before one picks it.
 
-import { knobsOf } from "../lib/configs.js";
+import { knobsOf, written } from "../lib/configs.js";
 import { bytes, number, percent, whole } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { html, nothing } from "../lib/view.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
-import { goWith, problemOf, shapeBox } from "../parts/shape.js";
+import { problemOf, shapeBox } from "../parts/shape.js";
 
 const STATES = /** @type {Record<string, [string, string]>} */ ({
   legal: ["", "worth trying"], not_worth: ["◇ ", "legal, not worth a try"], illegal: ["✕ ", "illegal"], mends: ["✓ ", "mends it"], same: ["", "changes nothing about that"],
@@ -14,13 +15,10 @@ const TOKENS = ["mark", "other", "tie", "soft"];
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Explain");
-  const [{ P, text }, { device: tuned, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
+  const [{ key, P, text }, { device: tuned, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
   const device = tuned || all[0].name;
   // Without knobs in the address, the best known config is the one to change.
-  const best = page.param("knobs") ? null : (await page.get("/v1/best", { ...P, device }).catch(() => null))?.config;
-  const start = best && best.family !== "cublaslt" && best.family === page.param("family", best.family) ? best : null;
-  /** @type {any} */
-  let answer = null;
+  let [start, answer] = /** @type {any[]} */ ([]);
   let asked = 0;
   const knobs = () => (start && !page.param("knobs") ? start.knobs : knobsOf(page.param("knobs")));
   const ask = async () => {
@@ -31,17 +29,23 @@ export async function open(page) {
     answer = found;
     page.redraw();
   };
+  const begin = latest(async () => {
+    const best = page.param("knobs") ? null : (await page.get("/v1/best", { ...P, device }).catch(() => null))?.config;
+    start = best && best.family !== "cublaslt" && best.family === page.param("family", best.family) ? best : null;
+    await ask();
+  });
   const take = (/** @type {Record<string, string | number>} */ change) => {
-    const all = { ...answer.config.knobs, ...change };
-    page.set({ family: answer.config.family, knobs: Object.entries(all).map(([name, value]) => `${name}=${value}`).join(",") }, true);
+    const { family, knobs } = answer.config;
+    page.set({ family, knobs: written({ family, knobs: { ...knobs, ...change } }) }, true);
     void ask();
   };
   page.show(() => html`<h1>Why can’t I?</h1>
     <p class="lead">Values that would break a rule are struck out before you pick them; hover to see which rule.${start && !page.param("knobs") ? " This is the best known config." : ""}</p>
-    <div class="row">${shapeBox(page, text, (changes) => goWith(page, changes))}${devicePicker(page, all, device)}</div>
+    <div class="row">${shapeBox(page, text)}${devicePicker(page, all, device)}</div>
     ${answer ? html`<div class="halves"><section class="card">${controls(answer, take)}</section>
       <div class="stack"><section class="card" aria-live="polite" id="verdict">${verdict(answer, take)}</section>${resources(answer)}<section class="card">${derived(answer)}</section></div></div>` : nothing}`);
-  await ask();
+  await begin();
+  page.live({ best: ({ problem = key }) => problem === key && void begin(), began: begin, hello: begin }, { device });
 }
 
 /** @param {any} answer @param {(change: Record<string, string | number>) => void} take */

@@ -5,7 +5,7 @@ import { grid } from "../charts/grid.js";
 import { count, number } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
-import { goWith, problemOf, shapeBox } from "../parts/shape.js";
+import { problemOf, shapeBox } from "../parts/shape.js";
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -27,7 +27,7 @@ export async function open(page) {
   };
   page.show(() => html`<h1>What is legal, and what does each rule cost?</h1>
     <p class="lead">Each rule has a sentence, a source and one predicate. The same rule filters trillions of configs and explains one. <a href="/rules">All rules</a></p>
-    <div class="row">${shapeBox(page, text, (changes) => goWith(page, changes))}${devicePicker(page, all, device)}</div>
+    <div class="row">${shapeBox(page, text)}${devicePicker(page, all, device)}</div>
     ${space ? html`<div class="stack">${space.families.map((/** @type {any} */ family) => html`<section class="card">${waterfall(family)}
         ${family.legal === null ? html`<button type="button" class="quiet small" ?disabled=${counting} @click=${countLegal}>${counting ? "Counting …" : "Count the legal ones exactly (some seconds)"}</button>` : nothing}</section>`)}
       ${space.cells ? html`<section class="card">${cellGrid(page, space, load, key, device)}</section>` : nothing}</div>` : nothing}`);

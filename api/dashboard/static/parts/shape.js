@@ -15,16 +15,15 @@ export async function problemOf(page) {
   return { key, P: parameters(fields), text: spelled(fields) };
 }
 
-/** @param {import("../lib/page.js").Page} page @param {string} text @param {(changes: Record<string, string>) => void} changed */
-export function shapeBox(page, text, changed) {
+/** @param {import("../lib/page.js").Page} page @param {string} text */
+export function shapeBox(page, text) {
   const take = (/** @type {any} */ event) => {
     event.preventDefault();
     const input = event.target.elements.shape;
     const fields = parse(input.value);
-    const wrong = typeof fields === "string" ? fields : "";
-    input.setCustomValidity(wrong);
+    input.setCustomValidity(typeof fields === "string" ? fields : "");
     input.reportValidity();
-    if (typeof fields !== "string") changed({ problem: keyOf(fields) });
+    if (typeof fields !== "string") goWith(page, { problem: keyOf(fields) });
   };
   return html`<form class="row" @submit=${take}><label>Problem
     <input name="shape" class="mono" size="34" .value=${text} spellcheck="false" autocomplete="off" @input=${(/** @type {any} */ event) => event.target.setCustomValidity("")}></label>
