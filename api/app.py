@@ -108,6 +108,9 @@ def create_app(
         # The stock pages load scripts from other hosts; every tool can use /openapi.json.
         docs_url=None,
         redoc_url=None,
+        # A redirect would name the scheme and the host that this process sees: behind a TLS proxy clients would follow
+        # it in the clear, token included, and any Host would send them anywhere.
+        redirect_slashes=False,
         lifespan=_lifespan,
         # Looking for an exporter at every request costs as much as reading an answer; /metrics has ours.
         telemetry={"tracing": False, "metrics": False, "logs": False},

@@ -309,3 +309,10 @@ class TestRates:
         for place in range(30_000):
             rates.wait_seconds(f"address {place}")
         assert len(rates._buckets) <= 10_000
+
+
+@pytest.mark.parametrize("path", ["/v1/campaigns/", "/problems/"])
+def test_nobody_is_sent_to_another_address(store: Store, path: str) -> None:
+    """Behind a TLS proxy the address of a redirect would be plain HTTP, and its host whatever the client says."""
+    with TestClient(create_app(store, AccessPolicy(tokens=True)), follow_redirects=False) as http:
+        assert http.get(path, headers={"Host": "elsewhere.example"}).status_code == 404
