@@ -86,6 +86,12 @@ class ServiceClient:
                 f"{url} would send the token in the clear: use https, or --insecure (in Python insecure=True) inside a "
                 f"private network",
             )  # fmt: skip
+        if token and not (token.isascii() and token.isprintable()):
+            raise error_of(
+                0, "bad-token",
+                "the token has a character that no token has, such as a line break: pass it as `gemmtune token create` "
+                "printed it",
+            )  # fmt: skip
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport)
 
@@ -176,7 +182,7 @@ class ServiceClient:
                 "GET", path, params=params, headers=dict(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
                 self._check(said.status_code, said.headers, said.read)
-                yield from said.iter_lines()
+                yield from _lines(said.iter_text())
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
         except httpx2.DecodingError as error:
@@ -225,3 +231,13 @@ class ServiceClient:
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)
+
+
+def _lines(parts: Iterator[str]) -> Iterator[str]:
+    """Lines that end with a line feed; httpx ends them also at characters that JSON may hold, such as U+2028."""
+    rest = ""
+    for part in parts:
+        *lines, rest = (rest + part).split("\n")
+        yield from (line.removesuffix("\r") for line in lines)
+    if rest:
+        yield rest

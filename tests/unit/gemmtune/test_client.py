@@ -134,3 +134,21 @@ def test_one_text_is_no_list_of_devices_or_ladders(order: str) -> None:
         ask("rows", "NVIDIA H200", ladders=["m=1 n=2 k=3"])
     with pytest.raises(ValueError, match="ladders = 'm=1 n=2 k=3' is one text"):
         ask("rows", ["NVIDIA H200"], ladders="m=1 n=2 k=3")
+
+
+@pytest.mark.parametrize("wrong", ["\n", "é", "\t"])
+def test_a_token_that_no_header_can_carry_is_one_sentence_without_it(wrong: str) -> None:
+    with pytest.raises(GemmtuneError, match="the token has a character that no token has, such as a line break") as found:
+        Client("http://127.0.0.1:8643", token=f"gemmtune_secret{wrong}")
+    assert "secret" not in str(found.value) and not found.value.temporary
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_event_may_hold_what_some_take_for_the_end_of_a_line(end: str) -> None:
+    said = ("id: 1", "event: best", 'data: {"device":"a\u2028b\u0085cd"}', "", ": quiet", "", 'data: {"n":2}', "", "")
+    parts = end.join(said).encode()
+    streamed = httpx2.ByteStream(parts)
+    with client(lambda _: httpx2.Response(200, stream=streamed)) as one:
+        events = list(one.events())
+    assert events == [{"id": "1", "event": "best", "data": {"device": "a\u2028b\u0085cd"}},
+                      {"id": None, "event": None, "data": {"n": 2}}]  # fmt: skip
