@@ -111,7 +111,7 @@ class ServiceClient:
         response = self._response(
             method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
             content=None if body is None else json.dumps(body, allow_nan=False).encode(),
-            headers={"Content-Type": "application/json"} | dict(headers or {}),
+            headers={"Content-Type": "application/json"} | self._sendable(headers or {}),
         )  # fmt: skip
         try:
             document = response.json() if response.content else None
@@ -179,7 +179,7 @@ class ServiceClient:
         """
         try:
             with self._http.stream(
-                "GET", path, params=params, headers=dict(headers or {}), timeout=_STREAM_SECONDS
+                "GET", path, params=params, headers=self._sendable(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
                 self._check(said.status_code, said.headers, said.read)
                 yield from _lines(said.iter_text())
@@ -208,6 +208,13 @@ class ServiceClient:
             raise self.foreign() from error
         self._check(response.status_code, response.headers, lambda: response.content)
         return response
+
+    def _sendable(self, headers: Mapping[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                detail = f"{name} is {value[:80]!r}, which no header carries: use printable ASCII characters"
+                raise self._error_of(0, "bad-header", detail)
+        return dict(headers)
 
     def _items(self, document: Mapping[str, Any]) -> list[Any]:
         found = document.get("items")

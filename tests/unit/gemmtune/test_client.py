@@ -152,3 +152,12 @@ def test_an_event_may_hold_what_some_take_for_the_end_of_a_line(end: str) -> Non
         events = list(one.events())
     assert events == [{"id": "1", "event": "best", "data": {"device": "a\u2028b\u0085cd"}},
                       {"id": None, "event": None, "data": {"n": 2}}]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ["für H200", "two\nlines"])
+def test_a_key_that_no_header_can_carry_is_named(given: str) -> None:
+    with saying(httpx2.Response(200, json={})) as one:
+        with pytest.raises(GemmtuneError, match="Idempotency-Key is .*use printable ASCII"):
+            one.create_campaign("rows", ["NVIDIA H200"], idempotency_key=given)
+        with pytest.raises(GemmtuneError, match="Last-Event-ID is .*use printable ASCII"):
+            next(one.events(given))
