@@ -126,15 +126,15 @@ class Managing(Reading):
 
     def build(self, digest: str) -> Document:
         """One build, without its program."""
-        return self._ask(f"/v1/builds/{digest}")
+        return self._ask(f"/v1/builds/{quote(digest, safe='')}")
 
     def build_program(self, digest: str) -> Document:
         """A build's program."""
-        return self._ask(f"/v1/builds/{digest}/cubin")
+        return self._ask(f"/v1/builds/{quote(digest, safe='')}/cubin")
 
     def remove_build(self, digest: str) -> None:
         """Deletes a build."""
-        self._service.call("DELETE", f"/v1/builds/{digest}")
+        self._service.call("DELETE", f"/v1/builds/{quote(digest, safe='')}")
 
     def health(self) -> Document:
         """Whether the service runs."""

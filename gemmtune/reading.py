@@ -74,7 +74,7 @@ class Reading:
 
     def rule(self, rule: str) -> Document:
         """One rule."""
-        return self._ask(f"/v1/rules/{rule}")
+        return self._ask(f"/v1/rules/{quote(rule, safe='')}")
 
     def space(
         self, m: int, n: int, k: int, *, device: str | None = None, family: str | None = None, legal: bool = False,
@@ -129,7 +129,7 @@ class Reading:
 
     def layout(self, kind: str, **parameters: str | int) -> Document:
         """One layout, as in `layout("swizzle", mode="64B")`; docs/api.md lists the parameters."""
-        return self._ask(f"/v1/layouts/{kind}", **parameters)
+        return self._ask(f"/v1/layouts/{quote(kind, safe='')}", **parameters)
 
     def events(self, last_event_id: str | None = None, **filters: str | int | float) -> Iterator[Document]:
         """Changes as they happen: each event has `id`, `event` and `data`; the first is `hello`.

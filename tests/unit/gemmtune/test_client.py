@@ -161,3 +161,16 @@ def test_a_key_that_no_header_can_carry_is_named(given: str) -> None:
             one.create_campaign("rows", ["NVIDIA H200"], idempotency_key=given)
         with pytest.raises(GemmtuneError, match="Last-Event-ID is .*use printable ASCII"):
             next(one.events(given))
+
+
+@pytest.mark.parametrize("name", ["rule", "layout", "build", "build_program", "remove_build", "device", "drift", "table"])
+def test_a_name_in_a_path_stays_one_part_of_it(name: str) -> None:
+    asked: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.raw_path)
+        return httpx2.Response(200, json={})
+
+    with client(answer) as one:
+        getattr(one, name)("a/b?c#d")
+    assert asked[0].split(b"/")[3] == b"a%2Fb%3Fc%23d"
