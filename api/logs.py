@@ -19,6 +19,9 @@ ROOT: Final = "gemmtune"
 _SERVER: Final = "_granian"
 #: A request's line may wait this long, so that lines are written in batches.
 _WAIT_SECONDS: Final = 0.2
+#: Lines that wait while nobody reads the stream, about 30 MB; the oldest are lost first. The end waits this long for it.
+_MOST_WAITING: Final = 100_000
+_END_SECONDS: Final = 5.0
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,7 +44,8 @@ class RequestLog:
     """One line per request, in the format of every other line, at a fifth of the cost of a log record.
 
     A background thread writes the lines in batches, a few times a second. A process that is killed may lose the last
-    ones; `close` writes them. Those that the stream refuses, as on a full disk, are lost.
+    ones; `close` writes them. Those that the stream refuses, as on a full disk, are lost, and so are those beyond
+    `_MOST_WAITING` while it takes none, as a pipe that nobody reads.
 
     Args:
         stream: output; None keeps no log.
@@ -49,7 +53,7 @@ class RequestLog:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._lines: deque[str] = deque()
+        self._lines: deque[str] = deque(maxlen=_MOST_WAITING)
         # Writing out a date takes longer than the rest of a line.
         self._dated = (0, "")
         self._stop = threading.Event()
@@ -90,8 +94,10 @@ class RequestLog:
         """Stops the thread and writes the remaining lines."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
-        self.write()
+            self._thread.join(_END_SECONDS)
+        # Where the thread still waits for the stream, so would this one.
+        if not self._thread.is_alive():
+            self.write()
 
     def _run(self) -> None:
         while not self._stop.wait(_WAIT_SECONDS):
