@@ -57,6 +57,11 @@ class MissCounter:
             self._thread.join(_PAUSE_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.wait(_PAUSE_SECONDS):
-            self.write()
-        self.write()
+        ends = False
+        while not ends:
+            ends = self._stop.wait(_PAUSE_SECONDS)
+            try:
+                self.write()
+            except Exception:
+                # The thread must survive even a defect, or no question would be counted any more.
+                _log.exception("misses are lost")
