@@ -19,7 +19,7 @@ ROOT: Final = "gemmtune"
 _SERVER: Final = "_granian"
 #: A request's line may wait this long, so that lines are written in batches.
 _WAIT_SECONDS: Final = 0.2
-#: Lines that wait while nobody reads the stream, about 30 MB; the oldest are lost first. The end waits this long for it.
+#: Lines that wait while nobody reads the stream, about 30 MB; the oldest are lost first. The end waits this long.
 _MOST_WAITING: Final = 100_000
 _END_SECONDS: Final = 5.0
 

@@ -138,9 +138,9 @@ def test_one_text_is_no_list_of_devices_or_ladders(order: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["\n", "é", "\t"])
 def test_a_token_that_no_header_can_carry_is_one_sentence_without_it(wrong: str) -> None:
-    with pytest.raises(GemmtuneError, match="the token has a character that no token has, such as a line break") as found:
+    with pytest.raises(GemmtuneError, match="the token has a character that no token has") as found:
         Client("http://127.0.0.1:8643", token=f"gemmtune_secret{wrong}")
-    assert "secret" not in str(found.value) and not found.value.temporary
+    assert ("secret" in str(found.value), found.value.temporary) == (False, False)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -157,13 +157,15 @@ def test_an_event_may_hold_what_some_take_for_the_end_of_a_line(end: str) -> Non
 @pytest.mark.parametrize("given", ["für H200", "two\nlines"])
 def test_a_key_that_no_header_can_carry_is_named(given: str) -> None:
     with saying(httpx2.Response(200, json={})) as one:
-        with pytest.raises(GemmtuneError, match="Idempotency-Key is .*use printable ASCII"):
+        with pytest.raises(GemmtuneError, match=r"Idempotency-Key is .*use printable ASCII"):
             one.create_campaign("rows", ["NVIDIA H200"], idempotency_key=given)
-        with pytest.raises(GemmtuneError, match="Last-Event-ID is .*use printable ASCII"):
+        with pytest.raises(GemmtuneError, match=r"Last-Event-ID is .*use printable ASCII"):
             next(one.events(given))
 
 
-@pytest.mark.parametrize("name", ["rule", "layout", "build", "build_program", "remove_build", "device", "drift", "table"])
+@pytest.mark.parametrize(
+    "name", ["rule", "layout", "build", "build_program", "remove_build", "device", "drift", "table"]
+)
 def test_a_name_in_a_path_stays_one_part_of_it(name: str) -> None:
     asked: list[bytes] = []
 
