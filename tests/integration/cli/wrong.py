@@ -51,7 +51,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("retune 64x64x64", 2, "extra argument(s) (64x64x64)"),
     ("retune --stale --seconds -1", 2, "greater than or equal to 0"),
     ("export --out {home}/t.json --min-gain -1", 2, "greater than or equal to 0"),
-    ("export --out {home}/t.json --min-gain nan", 2, "greater than or equal to 0"),
+    ("export --out {home}/t.json --min-gain nan", 2, "less than or equal to 100"),
     ("worker drain one", 2, "valid integer"),
     ("worker revoke --token", 2, "requires an argument"),
     ("campaign watch 99999999999999999999999 --days 3", 2, "No such option: --days"),
