@@ -44,8 +44,16 @@ def typed(page: Path) -> list[str]:
 def test_every_link_leads_somewhere(page: Path) -> None:
     for link in _LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
         if not link.startswith(("http:", "https:", "#", "mailto:")):
-            target = (page.parent / link.partition("#")[0]).resolve()
+            file, _, heading = link.partition("#")
+            target = (page.parent / file).resolve()
             assert target.exists(), f"{page.name}: {link}"
+            assert not heading or heading in anchors(target), f"{page.name}: {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What links to a page's headings end with."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
