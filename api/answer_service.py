@@ -16,7 +16,7 @@ from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE, find_profile
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
-from tuner.answering.answers import Answer, Bests, Source, answer, known_answer
+from tuner.answering.answers import Answer, ExactBests, Source, answer, known_answer
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
@@ -67,7 +67,7 @@ class AnswerService:
     """
 
     def __init__(
-        self, follower: SnapshotFollower, models: Path | None = None, recordings: Bests | None = None,
+        self, follower: SnapshotFollower, models: Path | None = None, recordings: ExactBests | None = None,
         missed: Callable[[str, str], None] = lambda key, device: None,
     ) -> None:  # fmt: skip
         self._follower, self._models, self._reader = follower, models, AnswerReader()

@@ -52,7 +52,7 @@ from api.table_formats import TableFormats
 from api.tables import TableViews
 from api.views import VIEWS, kept
 from api.write_probe import WriteProbe
-from tuner.answering.answers import Bests
+from tuner.answering.answers import ExactBests
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
 
@@ -89,7 +89,7 @@ class _Service(FastAPI):
 
 def create_app(
     store: Store, access: AccessPolicy | None = None, log: TextIO | None = None, models: Path | None = None,
-    timing: Timing = TIMING, recordings: Bests | None = None,
+    timing: Timing = TIMING, recordings: ExactBests | None = None,
 ) -> FastAPI:  # fmt: skip
     """The service on one store. The caller closes the store.
 

@@ -29,7 +29,7 @@ from granian.server import embed
 from api import answer_thread, logs
 from api.access import AccessPolicy
 from api.app import create_app
-from tuner.answering.answers import Bests
+from tuner.answering.answers import ExactBests
 from tuner.errors import SettingsError
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
@@ -88,7 +88,7 @@ class Server(embed.Server):
 
 def serve(
     store: Store, listener: socket.socket, access: AccessPolicy, models: Path | None = None, timing: Timing = TIMING,
-    recordings: Bests | None = None,
+    recordings: ExactBests | None = None,
     beside: Callable[[FastAPI], AbstractContextManager[object]] = nullcontext,
 ) -> None:  # fmt: skip
     """Serves until interrupted or terminated, and answers requests in progress before it returns.

@@ -74,11 +74,15 @@ class Answer:
         return self.problem.tflops(self.time_us) if self.time_us else None
 
 
-class Bests(Protocol):
-    """A source of measured answers: the store, or a service's copy of it in memory."""
+class ExactBests(Protocol):
+    """A source of answers for the very problems that it has: recordings."""
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one."""
+
+
+class Bests(ExactBests, Protocol):
+    """A source of measured answers for other problems too: the store, or a service's copy of it in memory."""
 
     def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
         """Bests whose problems differ from `problem` in their extents alone, nearest first."""
@@ -86,7 +90,7 @@ class Bests(Protocol):
 
 def answer(
     bests: Bests, problem: Problem, device: str, policy: Policy | None = None, model: LearnedModel | None = None,
-    recordings: Bests | None = None,
+    recordings: ExactBests | None = None,
 ) -> Answer:  # fmt: skip
     """The best known config for `problem` on a device.
 
@@ -136,7 +140,7 @@ def _unmeasured(
 
 
 def known_answer(
-    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, recordings: Bests | None = None
+    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, recordings: ExactBests | None = None
 ) -> Answer | None:
     """The answer that needs no model: `problem` itself was measured or recorded, and no rule forbids its config by now.
 
@@ -146,7 +150,7 @@ def known_answer(
 
 
 def _known(
-    bests: Bests, problem: Problem, device: str, policy: Policy | None, recordings: Bests | None
+    bests: Bests, problem: Problem, device: str, policy: Policy | None, recordings: ExactBests | None
 ) -> tuple[Answer | None, str]:
     """The known answer; and without one the rule that the winner in `bests` breaks by now, empty if it has none."""
     profile = find_profile(device)

@@ -9,7 +9,7 @@ import typer
 
 from space.errors import ProblemError
 from space.problem import Problem
-from tuner.answering.answers import MEASURED, Bests
+from tuner.answering.answers import MEASURED, Bests, ExactBests
 from tuner.answering.ladder import MS
 from tuner.cli.options import AUTO, Db, DeviceName, Json, opened_bests
 from tuner.cli.output import console, emit, table
@@ -67,7 +67,7 @@ def ladder(
         console.print(f"no measurement contradicts another, of {known} that are measured")
 
 
-def _notes(found: Ladder, weight: Problem, device: str, bests: Bests, recordings: Bests) -> dict[Problem, str]:
+def _notes(found: Ladder, weight: Problem, device: str, bests: Bests, recordings: ExactBests) -> dict[Problem, str]:
     """The notes of the rungs that were measured or recorded."""
     asked = (weight.resized(rung.m, *weight.extents[1:]) for rung in found.rungs if rung.source in MEASURED)
     known = ((problem, bests.best(problem, device) or recordings.best(problem, device)) for problem in asked)

@@ -24,7 +24,7 @@ FILE: Final = "bests.json"
 
 
 class RecordedBests:
-    """The bests in tables of recordings, with the interface of a store (`tuner.answering.answers.Bests`).
+    """The bests in tables of recordings (`tuner.answering.answers.ExactBests`).
 
     Of two recordings of one problem the one under the policy that decides what is served is answered. Each best says in
     its note when the GPU measured it, and by which kernels.
@@ -43,12 +43,6 @@ class RecordedBests:
         said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
         note = "; ".join(filter(None, (winner.measurement.note, said)))
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
-
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
-        recorded = [best for table in self._tables for best in table.neighbours(problem, device)]
-        found = {best.problem.key: best for best in sorted(recorded, key=_rank, reverse=True)}
-        return sorted(found.values(), key=lambda best: (problem.distance(best.problem), best.problem.key))
 
 
 def _rank(best: Best) -> int:

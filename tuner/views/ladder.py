@@ -10,7 +10,7 @@ from space.config import Config
 from space.devices import find_profile, profile_named
 from space.problem import Problem
 from space.rank import roofline_us
-from tuner.answering.answers import Answer, Bests, Source, answer
+from tuner.answering.answers import Answer, Bests, ExactBests, Source, answer
 from tuner.answering.ladder import MS, Rung, cliffs, problems
 from tuner.prediction.learned import LearnedModel
 
@@ -63,7 +63,7 @@ class Ladder:
 
 def ladder(
     bests: Bests, weight: Problem, device: str, ms: Sequence[int] = MS, model: LearnedModel | None = None,
-    recordings: Bests | None = None,
+    recordings: ExactBests | None = None,
 ) -> Ladder:  # fmt: skip
     """The answers for every M of the weight that `weight` multiplies with.
 
