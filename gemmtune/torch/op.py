@@ -76,8 +76,8 @@ def gemm(
         not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
         and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
     )  # fmt: skip
-    graded = is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)
-    graded = graded or (not compiling and transformed())
+    # Compiled functions transform too, and the operator that they call has no derivative: torch would take 0 for it.
+    graded = (is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)) or transformed()
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
         call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))

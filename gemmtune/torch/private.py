@@ -40,14 +40,14 @@ def transformed() -> bool:
 
     Their tensors look like plain ones, and a launch would lose what they carry.
     """
-    return peek_transforms() is not None or forward_ad._current_level >= 0
+    return bool(depth_of_transforms() > 0 or forward_ad._current_level >= 0)
 
 
 #: Allocates without the dispatcher, in a third of the time.
 empty_strided: Final = torchs("_dynamo.guards._empty_strided_cuda", public_empty_strided)
 current_device: Final = torchs("_cuda_getDevice", torch.cuda.current_device)
 current_stream: Final = torchs("_cuda_getCurrentRawStream", public_current_stream)
-#: The innermost function transform; None outside.
-peek_transforms: Final = torchs("_functorch.peek_interpreter_stack", lambda: None)
+#: How many function transforms are at work; `torch.compile` can tell this where it cannot tell which.
+depth_of_transforms: Final = torchs("_functorch.get_dynamic_layer_stack_depth", lambda: 0)
 #: Number of active dispatch modes; each must see every operator.
 modes: Final = torchs("_len_torch_dispatch_stack", public_modes)
