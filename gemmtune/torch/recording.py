@@ -103,8 +103,8 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(func, HigherOrderOperator):
             self._recording.leave_out(f"what runs inside of {func.name()}, which gemmtune does not see")
             return func(*args, **(kwargs or {}))
-        if func.namespace == "aten" and torch.is_inference_mode_enabled() and func._can_decompose():
-            # Without autograd, `linear` and `matmul` arrive whole.
+        if func.namespace == "aten" and func._can_decompose():
+            # Without autograd, which inference mode and its tensors lack, `linear` and `matmul` arrive whole.
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         if func.namespace == "gemmtune":

@@ -94,3 +94,12 @@ def test_our_own_products_are_listed(tmp_path: Path) -> None:
     assert empty == "products without elements"
     assert refused.startswith("bias is (3,)")
     assert recording.shapes.notes == ("products whose rows lie apart in memory are listed as dense ones",)
+
+
+def test_tensors_of_inference_mode_are_listed_outside_of_it_too(tmp_path: Path) -> None:
+    with torch.inference_mode():
+        x, w = torch.zeros(16, 64, dtype=torch.bfloat16), torch.zeros(32, 64, dtype=torch.bfloat16)
+    with record(tmp_path / "shapes.csv") as recording:
+        torch.nn.functional.linear(x, w)
+        torch.matmul(x[None], w.t())
+    assert recording.shapes.counts == {Gemm.of(16, 32, 64): 2}
