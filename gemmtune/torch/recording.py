@@ -30,6 +30,8 @@ from tuner.tables.importers.products import (
 )
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
+#: Operators that multiply several times inside; a profiler's trace tells the single products.
+_INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
 
@@ -53,7 +55,7 @@ class Recording:
         """Counts one call of an operator."""
         if operator in GROUPED:
             self._tally.leave_out("grouped products: gemmtune tunes no experts yet")
-        if operator in OTHERS:
+        if operator in OTHERS or operator in _INSIDE:
             self._tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator in OPERATORS:
             arrays = [_array(value) for value in args]

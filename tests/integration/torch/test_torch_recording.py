@@ -37,7 +37,31 @@ def test_products_of_operators_that_are_not_read_are_said(tmp_path: Path) -> Non
     bias, a, b = (torch.zeros(extents, device="meta") for extents in ((128,), (16, 64), (64, 128)))
     with record(tmp_path / "shapes.csv") as recording:
         torch.ops.aten._addmm_activation(bias, a, b)
-    assert list(recording.shapes.left_out) == ["products of _addmm_activation, which gemmtune does not read"]
+        torch.mv(a, b[:, 0])
+        torch.addmv(a[:, 0], a, b[:, 0])
+        torch.addbmm(a @ b, a[None], b[None])
+    read = {said.split()[2]: count for said, count in recording.shapes.left_out.items() if "does not read" in said}
+    assert read == {"_addmm_activation,": 1, "mv,": 1, "addmv,": 1, "addbmm,": 1}
+
+
+def test_products_inside_of_a_fused_layer_are_said(tmp_path: Path) -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    with torch.inference_mode(), record(tmp_path / "shapes.csv") as recording:
+        layer(torch.zeros(1, 4, 16))
+    assert list(recording.shapes.left_out) == [
+        "products of _transformer_encoder_layer_fwd, which gemmtune does not read"
+    ]
+
+
+def test_products_that_are_added_in_place_count(tmp_path: Path) -> None:
+    c, a, b = (torch.zeros(extents, dtype=torch.bfloat16) for extents in ((2, 16, 32), (2, 16, 64), (2, 64, 32)))
+    with record(tmp_path / "shapes.csv") as recording:
+        c[0].addmm_(a[0], b[0], beta=0.5)
+        c.baddbmm_(a, b)
+    assert recording.shapes.counts == {
+        Gemm.of(16, 32, 64, layout="nn", epilogue="beta"): 1,
+        Gemm.of(16, 32, 64, layout="nn", batch=2, epilogue="beta"): 1,
+    }
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR:UserWarning")

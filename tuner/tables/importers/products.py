@@ -12,17 +12,19 @@ from space.kinds.gemm import Gemm
 from tuner.tables.shapes import Tally
 
 #: Operators that multiply matrices, with the place of A among their arguments; B follows it.
-OPERATORS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "_scaled_mm": 0, "_int_mm": 0}
+OPERATORS: Final = {
+    "mm": 0, "bmm": 0, "addmm": 1, "addmm_": 1, "baddbmm": 1, "baddbmm_": 1, "_scaled_mm": 0, "_int_mm": 0,
+}  # fmt: skip
 #: Those of them that add their first argument, multiplied by beta, to the product, multiplied by alpha.
-ADDING: Final = frozenset({"addmm", "baddbmm"})
+ADDING: Final = frozenset({"addmm", "addmm_", "baddbmm", "baddbmm_"})
 #: beta and alpha where a call says none.
 FACTORS: Final = (1.0, 1.0)
 #: Operators that multiply matrices in groups, each group with its own B.
 GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
 #: Other operators that multiply matrices.
 OTHERS: Final = frozenset({
-    "_addmm_activation", "_scaled_mm_v2", "_weight_int4pack_mm", "_weight_int8pack_mm", "_cslt_sparse_mm",
-    "_sparse_semi_structured_mm", "_sparse_semi_structured_linear",
+    "mv", "addmv", "_addmm_activation", "_scaled_mm_v2", "_weight_int4pack_mm", "_weight_int8pack_mm",
+    "_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_linear",
 })  # fmt: skip
 #: Our name for each dtype of torch, its profiler and TunableOp.
 DTYPES: Final = {
