@@ -77,7 +77,7 @@ def gemm(
         and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
     )  # fmt: skip
     # Compiled functions transform too, and the operator that they call has no derivative: torch would take 0 for it.
-    graded = (is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)) or transformed()
+    graded = (is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b, out)) or transformed()
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
         call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))
@@ -114,12 +114,14 @@ def gemm(
 
 
 def _wants_gradient(
-    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, scale_a: Tensor | None, scale_b: Tensor | None
-) -> bool:
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, scale_a: Tensor | None, scale_b: Tensor | None,
+    out: Tensor | None,
+) -> bool:  # fmt: skip
     return bool(
         a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
         or (source is not None and source.requires_grad) or (scale_a is not None and scale_a.requires_grad)
         or (scale_b is not None and scale_b.requires_grad)
+        or (out is not None and out.requires_grad)  # torch would go on to differentiate what C replaced
     )  # fmt: skip
 
 

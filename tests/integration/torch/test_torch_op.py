@@ -208,6 +208,8 @@ def test_gradients_are_torchs_own() -> None:
     assert torch.allclose(a.grad, b.sum(1).expand(3, 8))
     with pytest.raises(Refused, match="no gradient"):
         gemm(a, b, out=torch.empty(3, 4))
+    with pytest.raises(Refused, match="no gradient"):
+        gemm(a.detach(), b, bias=torch.zeros(4), out=torch.empty(3, 4).requires_grad_() * 2)
 
 
 def test_one_line_says_that_torch_computes(caplog: pytest.LogCaptureFixture) -> None:
