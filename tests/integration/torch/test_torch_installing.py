@@ -1,4 +1,4 @@
-"""Tables that threads install, remove and switch off at the same time. On the CPU."""
+"""Tables that threads install, remove and switch off at the same time, and on a full card. On the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import captures, install, installed  # noqa: E402
+from gemmtune.torch import captures, install, installed, kernels  # noqa: E402
 from tests.integration.torch.test_torch_installed import LISTED, StandIn, operands  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
@@ -76,3 +76,21 @@ def test_a_thread_that_removes_a_table_does_not_unfollow_the_next_one(
     installing.join(10)
     assert installed._installed is not None
     assert captures.followed() is installed._installed
+
+
+def test_a_full_card_leaves_products_to_torch(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    a, b = operands(16, 32, 64)
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as filled:
+        filled.setattr(kernels, "prepare", full)
+        assert torch.mm(a, b).shape == (16, 32)
+    with monkeypatch.context() as filled:
+        filled.setattr(StandIn, "launch", full)
+        assert torch.mm(a, b).shape == (16, 32)
+    assert (made.launched, made.passed) == (0, 2)
+    torch.mm(a, b)
+    assert made.launched == 1
