@@ -208,6 +208,8 @@ class Installed:
         )  # fmt: skip
         found = self._kinds.get(kind, _UNKNOWN)
         if found is _UNKNOWN:
+            if len(self._kinds) >= _MOST_KINDS:
+                return None
             try:
                 found = self._decide(kind, parts, capturing)
             except torch.OutOfMemoryError:
@@ -260,9 +262,7 @@ class Installed:
         return problem, best if best is None or not parts.scaling or _takes_scales(best) else None
 
     def _remember(self, kind: Hashable, found: Kernel | None) -> Kernel | None:
-        with self._lock:
-            if len(self._kinds) < _MOST_KINDS:
-                self._kinds[kind] = found
+        self._kinds[kind] = found
         return found
 
 

@@ -153,3 +153,14 @@ def test_an_output_that_shares_memory_with_a_scale_is_torchs(offer: Offer) -> No
     for first, second in ((one, one), (within, one), (one, within)):
         torch._scaled_mm(a, b, first, second, out_dtype=BF16, use_fast_accum=True, out=out)
     assert (StandIn.noted, made.passed) == ([SCALED], 2)
+
+
+def test_beyond_the_most_kinds_unknown_ones_are_torchs(offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = offer(PLAIN, BIASED)
+    monkeypatch.setattr(installed, "_MOST_KINDS", 1)
+    a, b = operands()
+    for _ in range(2):
+        torch.mm(a, b)
+        torch.addmm(torch.zeros(32, dtype=BF16), a, b)
+    assert StandIn.noted == [PLAIN] * 2
+    assert len(made._kinds) == 1
