@@ -101,6 +101,10 @@ def gemm(
         check_composed(a, b, bias, source, dtype)
         scaling_of(a, b, scale_a, scale_b)
         return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if isinstance(factor, Tensor):
+            # Each would be a kind of its own, and its gradient would be lost.
+            raise Refused(f"{name} is a tensor, and kernels take a number: give {name}.item()")
     if out is not None:
         scales = scale_a, scale_b
         torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out, *scales)

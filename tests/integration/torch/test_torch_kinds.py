@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import install, installed, kernels  # noqa: E402
+from gemmtune.torch import Refused, gemm, install, installed, kernels  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
@@ -164,3 +164,10 @@ def test_beyond_the_most_kinds_unknown_ones_are_torchs(offer: Offer, monkeypatch
         torch.addmm(torch.zeros(32, dtype=BF16), a, b)
     assert StandIn.noted == [PLAIN] * 2
     assert len(made._kinds) == 1
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_factor_that_is_a_tensor_is_refused(name: str) -> None:
+    factor, source = torch.tensor(2.0, requires_grad=True), torch.zeros(16, 32, dtype=BF16)
+    with pytest.raises(Refused, match=f"give {name}.item()"):
+        gemm(*operands(), source=source, **{name: factor})
