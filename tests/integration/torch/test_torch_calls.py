@@ -40,3 +40,11 @@ def test_scaled_products_that_torch_refuses_are_its_own() -> None:
     a, b = operands()
     assert not ours(a, b.contiguous(), ONE, ONE)
     assert not ours(a.t().contiguous().t(), b, ONE, ONE)
+
+
+def test_a_bias_that_is_multiplied_is_torchs_own() -> None:
+    a, b = operands(dtypes=(BF16, BF16))
+    bias, source = torch.ones(32, dtype=BF16), torch.ones(16, 32, dtype=BF16)
+    assert parts_of("addmm", (bias, a, b), {"beta": 1}) is not None
+    assert parts_of("addmm", (bias, a, b), {"beta": 2}) is None
+    assert parts_of("addmm", (source, a, b), {"beta": 2}) is not None
