@@ -77,7 +77,7 @@ def assets() -> Assets:
     for name, content in contents.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     root = f"/static/{digest.hexdigest()[:16]}"
-    shell = Template((_FOLDER.parent / "shell.html").read_text())
+    shell = Template((_FOLDER.parent / "shell.html").read_text(encoding="utf-8"))
     links = "\n".join(f'<a href="{path}">{name}</a>' for path, name in LINKS.items())
     shells = {}
     for path, module in _PAGES.findall(contents["app.js"].decode()):

@@ -118,7 +118,7 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
         ProblemError: the file is unreadable or not a list of problems, or lacks a name in `only`.
     """
     try:
-        entries = json.loads(path.read_text())
+        entries = json.loads(path.read_text(encoding="utf-8"))
         named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
     except ProblemError:
         raise

@@ -55,4 +55,4 @@ def _text_of(name: str, root: Path, missing: str | None) -> str:
     # Read once per process, so that builds and the digest of their source agree even when a file changes meanwhile.
     own, common = root / name, FOLDER / name
     path = own if own.is_file() else common
-    return missing if missing is not None and not path.is_file() else path.read_text()
+    return missing if missing is not None and not path.is_file() else path.read_text(encoding="utf-8")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +79,11 @@ def test_problems_with_scales_have_a_digest_of_their_own() -> None:
 def test_a_library_has_no_source() -> None:
     with pytest.raises(FamilyError, match="cublaslt has no kernel of ours"):
         source_of_family(family_named("cublaslt"))
+
+
+def test_sources_are_the_same_text_in_every_locale() -> None:
+    code = "from space.registry import family_named; from workers.kernels.source import sources_digest as digest; " \
+           "print(digest([family_named('sm90_wgmma')]))"  # fmt: skip
+    ascii_alone = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | ascii_alone, capture_output=True, text=True)
+    assert done.stdout.strip() == sources_digest([family_named("sm90_wgmma")]), done.stderr
