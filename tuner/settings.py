@@ -13,7 +13,24 @@ from tuner.errors import SettingsError
 
 
 def _home(*parts: str) -> Path:
-    return Path.home().joinpath(*parts)
+    try:
+        return Path.home().joinpath(*parts)
+    except RuntimeError as error:
+        raise SettingsError(
+            "this user has no home folder: set HOME, or GEMMTUNE_DB, GEMMTUNE_CACHE_DIR and GEMMTUNE_MODEL_DIR"
+        ) from error
+
+
+def _expanded(path: Path) -> Path:
+    """`path` with the folder that `~` or `~user` stands for.
+
+    Raises:
+        SettingsError: there is no such user, or it has no home folder.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"{path}: {path.parts[0]} stands for no folder here: write the whole path") from error
 
 
 #: Most seconds from a worker's first SIGTERM to its end. Supervisors kill after 30 s or more.
@@ -77,7 +94,7 @@ class Settings(BaseModel):
     @field_validator("cache_dir", "recorded_dir", "model_dir", "table")
     @classmethod
     def _expand(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser()
+        return path and _expanded(path)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -94,7 +111,7 @@ class Settings(BaseModel):
         if self.token_file is None:
             return self.token.get_secret_value() or None
         try:
-            return self.token_file.expanduser().read_text().strip() or None
+            return _expanded(self.token_file).read_text().strip() or None
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"GEMMTUNE_TOKEN_FILE = {self.token_file}: {error}; write the token into it") from error
 
@@ -105,8 +122,12 @@ class Settings(BaseModel):
 
 
 def database_url(db: str) -> str:
-    """A SQLAlchemy URL from a URL or a path to a SQLite file."""
-    return db if "://" in db else f"sqlite:///{Path(db).expanduser().absolute()}"
+    """A SQLAlchemy URL from a URL or a path to a SQLite file.
+
+    Raises:
+        SettingsError: `~user` stands for no folder.
+    """
+    return db if "://" in db else f"sqlite:///{_expanded(Path(db)).absolute()}"
 
 
 def is_set(name: str) -> bool:
@@ -119,7 +140,7 @@ def settings() -> Settings:
     """The process's settings.
 
     Raises:
-        SettingsError: a variable has an invalid value.
+        SettingsError: a variable has an invalid value, or a default needs the home folder that this user lacks.
     """
     variables = {name: f"GEMMTUNE_{name.upper()}" for name in Settings.model_fields}
     try:

@@ -1,0 +1,37 @@
+"""Settings that the process's surroundings don't allow."""
+
+from __future__ import annotations
+
+import pwd
+from pathlib import Path
+
+import pytest
+
+from tests.shell import Shell
+from tuner.errors import SettingsError
+from tuner.settings import Settings, settings
+
+
+@pytest.mark.parametrize("variable", ["GEMMTUNE_DB", "GEMMTUNE_CACHE_DIR"])
+def test_the_home_of_a_user_who_is_not_there_is_one_sentence(tmp_path: Path, variable: str) -> None:
+    done = Shell(tmp_path, {variable: "~nobody-here/one"})("best", "64x64x64")
+    assert (done.code, done.err) == (
+        3, "gemmtune: ~nobody-here/one: ~nobody-here stands for no folder here: write the whole path\n",
+    )  # fmt: skip
+    with pytest.raises(SettingsError, match="write the whole path"):
+        _ = Settings(token_file=Path("~nobody-here/token")).secret
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    settings.cache_clear()
+    with pytest.raises(SettingsError, match="no home folder: set HOME, or GEMMTUNE_DB"):
+        settings()
+    for name in ("DB", "CACHE_DIR", "MODEL_DIR"):
+        monkeypatch.setenv(f"GEMMTUNE_{name}", "/tmp/one")
+    settings()
+    settings.cache_clear()
