@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -32,6 +34,8 @@ _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
 
 #: Typer's error for a wrong command line; it exports no other class of its own Click.
 _UsageError: Final = typer.BadParameter.__mro__[1]
+#: Why standard output takes nothing more, although somebody wants it.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Commands that resume where an earlier run stopped.
 _RESUMABLE: Final = (("tune",), ("record",), ("campaign", "run"))
 
@@ -69,6 +73,7 @@ def gemmtune(
 
 def run(app: typer.Typer) -> NoReturn:
     """Runs one command. An expected failure ends it with one sentence and its exit code."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Files of others may hold what UTF-8 can't spell, and terminals may spell less than that.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -77,9 +82,27 @@ def run(app: typer.Typer) -> NoReturn:
         sys.stdout.flush()
     except BrokenPipeError:
         code = exits.EXIT_UNREAD
-        # Python flushes again when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        code = exits.EXIT_STORE
+        _discard_output()
+        with suppress(OSError):
+            _say(f"the output can't be written ({error.strerror}): free space, or write it elsewhere")
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Gives each standard stream that the caller closed to /dev/null: the next file opened would take its number."""
+    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (as long as the process)
+
+
+def _discard_output() -> None:
+    """Sends what is left of the output nowhere: Python flushes again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _code_of(app: typer.Typer) -> int:
@@ -127,4 +150,8 @@ def _fail(sentence: str) -> None:
     """Prints one sentence on standard error and, with `--json`, as JSON on standard output."""
     if "--json" in sys.argv:
         sys.stdout.write(json.dumps({"error": sentence}, indent=2, ensure_ascii=False) + "\n")
+    _say(sentence)
+
+
+def _say(sentence: str) -> None:
     sys.stderr.write(f"gemmtune: {sentence}\n")
