@@ -96,6 +96,18 @@ class Settings(BaseModel):
     def _expand(cls, path: Path | None) -> Path | None:
         return path and _expanded(path)
 
+    @field_validator("recorded_dir")
+    @classmethod
+    def _enter(cls, path: Path) -> Path:
+        try:
+            path.stat()
+        except OSError as error:
+            # That there is none, commands that need one say.
+            if isinstance(error, PermissionError):
+                said = f"GEMMTUNE_RECORDED_DIR = {path}: {error.strerror}; name one that you may read"
+                raise SettingsError(said) from error
+        return path
+
     @property
     def hosts(self) -> frozenset[str]:
         """The host names in `allowed_hosts`."""

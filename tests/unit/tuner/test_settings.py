@@ -35,3 +35,14 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(f"GEMMTUNE_{name}", "/tmp/one")
     settings()
     settings.cache_clear()
+
+
+def test_recordings_that_may_not_be_read_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    shell = Shell(tmp_path, {"GEMMTUNE_RECORDED_DIR": str(tmp_path / "theirs")})
+    assert shell("best", "64x64x64").code == 0
+    monkeypatch.setattr(Path, "stat", refuse)
+    with shell.around(), pytest.raises(SettingsError, match="theirs: Permission denied; name one that you may read"):
+        settings()
