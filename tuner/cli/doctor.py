@@ -86,7 +86,7 @@ def _nvrtc() -> Check:
 
 def _cache(folder: Path) -> Check:
     # The cache is made by what compiles; a check makes no folder.
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    there = next(one for one in (folder, *folder.absolute().parents) if os.path.exists(one))
     fix = "free space, or set GEMMTUNE_CACHE_DIR to a folder that can be written"
     if not there.is_dir():
         return Check("cache", "broken", f"{folder} can't be written (Not a directory)", fix)

@@ -85,3 +85,15 @@ def test_a_store_in_a_folder_that_may_not_be_entered_is_one_sentence(tmp_path: P
     finally:
         closed.chmod(0o700)
     is_one_sentence(done, f"{closed}/store.db can't be opened (Permission denied): give another path with --db")
+
+
+def test_doctor_names_the_cache_and_the_store_in_a_home_that_may_not_be_entered(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(0)
+    try:
+        done = ran(("doctor",), closed / "home" / "store.db", no_rights)
+    finally:
+        closed.chmod(0o700)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"cache       {closed}/home/cache can't be written (Permission denied)" in done.stdout
+    assert "store.db can't be opened (Permission denied)" in done.stdout
