@@ -59,6 +59,11 @@ class Check:
 
 def service_check(url: str, token: str | None) -> Check:
     """Checks the service that this machine's workers and commands call."""
+    if token and not (token.isascii() and token.isprintable()):
+        return Check(
+            "service", "broken", "the token has a character that no token has, such as a line break",
+            "set GEMMTUNE_TOKEN_FILE to a file with what `gemmtune token create` printed, alone",
+        )  # fmt: skip
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx2.Client(base_url=url, timeout=10, headers=headers) as http:

@@ -118,3 +118,9 @@ def test_a_service_is_asked_for_readiness_and_token(tmp_path: Path) -> None:
             refused = service_check(url, "gt_wrong")
             assert (refused.state, "token" in refused.found) == ("broken", True)
     assert service_check("http://127.0.0.1:9", None).state == "broken"
+
+
+def test_a_token_that_no_header_can_carry_is_told_and_not_sent() -> None:
+    for token in ("gt_é", "gt_one\ntwo"):
+        check = service_check("http://127.0.0.1:9", token)
+        assert (check.state, "such as a line break" in check.found) == ("broken", True)
