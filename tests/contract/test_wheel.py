@@ -33,6 +33,10 @@ def test_the_wheel_holds_the_packages_alone(installed: Path) -> None:
     assert "gemmtune = gemmtune.command:main" in (metadata / "entry_points.txt").read_text()
 
 
+def test_type_checkers_read_what_users_import_and_what_that_returns(installed: Path) -> None:
+    assert all((installed / name / "py.typed").is_file() for name in ("api", "gemmtune", "space", "tuner", "workers"))
+
+
 def test_a_wheel_answers_in_an_empty_home_and_leaves_nothing_there(installed: Path, tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GEMMTUNE_", "PYTHON"))}
     environment = kept | {"HOME": str(tmp_path), "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
