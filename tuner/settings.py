@@ -139,7 +139,10 @@ def database_url(db: str) -> str:
     Raises:
         SettingsError: `~user` stands for no folder.
     """
-    return db if "://" in db else f"sqlite:///{_expanded(Path(db)).absolute()}"
+    if "://" in db:
+        return db
+    # In a URL these two begin an escape and a query.
+    return f"sqlite:///{_expanded(Path(db)).absolute()}".replace("%", "%25").replace("?", "%3F")
 
 
 def is_set(name: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import unquote
 
 import typer
 
@@ -155,9 +156,9 @@ def planning_store(db: str | None) -> Iterator[Store]:
 
 def is_there(url: str) -> bool:
     """Whether a store's SQLite file exists, or can't be seen; True for every other database."""
-    path = url.removeprefix("sqlite:///")
+    path = unquote(url.removeprefix("sqlite:///"))
     try:
-        return path == url or Path(path).exists()
+        return not url.startswith("sqlite:///") or Path(path).exists()
     except OSError:
         return True  # opening it says why it can't be seen
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from space.problem import Problem
 from tuner.evidence import codec
@@ -42,8 +43,8 @@ class QuickBests:
     @classmethod
     def open(cls, url: str) -> Self | None:
         """The bests at a SQLAlchemy URL; None if it is no SQLite file of this version's schema that can be read."""
-        path = url.removeprefix("sqlite:///")
-        if path == url:
+        path = unquote(url.removeprefix("sqlite:///"))
+        if not url.startswith("sqlite:///"):
             return None
         try:
             if not Path(path).is_file():

@@ -74,6 +74,17 @@ def test_what_comes_next_is_of_the_same_store_and_exports_no_replay(shell: Shell
     assert all(shlex.split(line)[-2:] == ["--db", store] for line in following)
 
 
+@pytest.mark.parametrize("name", ["50%20off.db", "which?mode=ro.db", "é #1.db"])
+def test_a_path_may_hold_what_urls_escape(shell: Shell, name: str) -> None:
+    store = shell.home / "names" / name
+    assert shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", str(store)).code == 0
+    assert store.is_file()
+    assert shell("best", PROBLEM.shape, "--db", str(store), "--json").json["source"] == "measured"
+    assert shell("best", PROBLEM.shape, "--db", str(store), "--rivals").code == 0
+    store.unlink()
+    assert f"{store} is not there" in shell("best", PROBLEM.shape, "--db", str(store)).err
+
+
 def test_the_history_of_a_best_has_its_reason_and_a_first_best_stays(shell: Shell) -> None:
     shell("tune", PROBLEM.shape, "--device", "recorded:h200")
     (change,) = shell("best", PROBLEM.shape, "--history", "--json").json["changes"]
