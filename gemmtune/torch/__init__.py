@@ -7,7 +7,7 @@ stream. If gemmtune has no kernel for a call, torch computes it, and one log lin
 try:
     import torch as _torch  # noqa: F401  (only tests that it is installed)
 except ImportError as error:
-    raise ImportError("gemmtune.torch needs PyTorch: install gemmtune[torch]") from error
+    raise ImportError("gemmtune.torch needs PyTorch: pip install 'gemmtune[torch]'") from error
 
 from gemmtune.torch.installed import Installed, install
 from gemmtune.torch.op import gemm

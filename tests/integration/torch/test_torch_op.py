@@ -396,4 +396,4 @@ def test_without_torch_the_import_says_what_to_install(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "import gemmtune.torch"], env=environment, capture_output=True, text=True, check=False
     )
-    assert "install gemmtune[torch]" in ran.stderr
+    assert "pip install 'gemmtune[torch]'" in ran.stderr

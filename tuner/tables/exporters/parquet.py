@@ -28,7 +28,7 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
         import pyarrow as pa  # an extra, and a tenth of a second that other formats need not wait for
         from pyarrow import parquet
     except ImportError as error:
-        raise ConfigError(f"parquet needs PyArrow ({error}): pip install gemmtune[record], or use csv") from error
+        raise ConfigError(f"parquet needs PyArrow ({error}): pip install 'gemmtune[record]', or use csv") from error
 
     found = list(rows(table))
     names = list(dict.fromkeys(name for row in found for name in row if name not in COLUMNS))
