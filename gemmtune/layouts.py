@@ -35,9 +35,11 @@ def layout_of(
         if step == rows * columns and (width == 1 or next_ == 1) and (lines == 1 or line == width):
             return letter, None
     aligned = STRIDE_STEP_BYTES // math.gcd(STRIDE_STEP_BYTES, element_bytes)
+    if batch > 1 and (step <= 0 or step % aligned):
+        return None
     for letter, lines, width, line, next_ in ways:
         if lines == 1:
             line = step
-        if next_ == 1 and line >= width and line % aligned == 0 and step % aligned == 0 and step > 0:
+        if next_ == 1 and line >= width and line % aligned == 0:
             return letter, Strides(line, step if batch > 1 else line * lines)
     return None

@@ -136,6 +136,13 @@ def test_rows_and_columns_may_lie_multiples_of_16_bytes_apart() -> None:
     assert lies(fused[:, 16:32], zeros(32, 16).T) == {"a": Strides(48, 8 * 48)}
     assert lies(zeros(8, 16), zeros(32, 24).T[:16]) == {"b": Strides(24, 32 * 24)}
     assert lies(zeros(3, 8, 24)[..., :16], zeros(3, 16, 32)) == {"a": Strides(24, 8 * 24)}
+    # Where nothing follows a matrix, only its lines have to start at such multiples.
+    assert lies(zeros(3, 24)[:, :20], zeros(20, 32)) == {"a": Strides(24, 3 * 24)}
+    assert lies(zeros(1, 3, 24)[..., :20], zeros(1, 20, 32)) == {"a": Strides(24, 3 * 24)}
+    odd, same = (np.lib.stride_tricks.as_strided(zeros(200), (2, 3, 20), (step, 48, 2)) for step in (152, 0))
+    for gaps in (odd, same):
+        with pytest.raises(ArrayRefused, match="multiples of 16 bytes apart"):
+            lies(gaps, zeros(2, gaps.shape[-1], 32))
 
 
 def test_an_output_that_shares_memory_with_an_operand_is_refused() -> None:
