@@ -33,8 +33,8 @@ struct Error {
     explicit operator bool() const { return !message.empty(); }
 };
 
-// Device addresses of one call; those that the problem doesn't have are 0. Scales are f32: one for A and one for B
-// (`scaled`), or one for each row of A and column of B (`scaled_rowwise`).
+// Device addresses and scalars of one call. What the problem's epilogue doesn't have stays as it is here: no kernel would
+// read it. Scales are f32: one for A and one for B (`scaled`), or one for each row of A and column of B (`scaled_rowwise`).
 struct Operands {
     CUdeviceptr a = 0, b = 0, c = 0, source = 0, bias = 0;
     float alpha = 1.0f, beta = 0.0f;
@@ -411,6 +411,11 @@ public:
                 return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
         if (operands.c == operands.a || operands.c == operands.b)
             return {"c shares memory with a or b: kernels write C while they read; give c its own"};
+        // Kernels are compiled for an epilogue: what it lacks would be left out without a word.
+        for (auto name : {"source", "bias", "scale_a", "scale_b"})
+            if (at_[name] && std::find(needed_.begin(), needed_.end(), name) == needed_.end()) return unread(name);
+        if (operands.alpha != 1.0f && !has("alpha")) return unread("alpha");
+        if (operands.beta != 0.0f && !has("beta")) return unread("beta");
         for (auto& place : plan_.places)
             if (auto error = write(place)) return error;
         write(plan_.scalars["alpha"], operands.alpha);
@@ -426,6 +431,16 @@ private:
     std::map<std::string, CUdeviceptr> at_;
     std::vector<std::string> needed_;  // operands whose address must not be 0
 
+    // Whether the problem's epilogue has a part; its key ends in them, joined by `+`.
+    bool has(const std::string& part) const {
+        auto parts = "+" + plan_.problem.substr(plan_.problem.rfind(':') + 1) + "+";
+        return parts.find("+" + part + "+") != std::string::npos;
+    }
+
+    Error unread(const std::string& name) const {
+        return {name + " is given, but " + plan_.problem + " has none: load a problem whose epilogue has it"};
+    }
+
     void release() {
         for (auto& scratch : plan_.scratch)
             if (scratch.address) cuMemFree(scratch.address);
@@ -439,10 +454,8 @@ private:
         if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
         plan_ = detail::Plan::of(*text);
         needed_ = {"a", "b", "c"};
-        // The key ends in the parts of the epilogue, joined by `+`.
-        auto epilogue = "+" + problem.substr(problem.rfind(':') + 1) + "+";
-        if (epilogue.find("+bias+") != std::string::npos) needed_.push_back("bias");
-        if (epilogue.find("+beta+") != std::string::npos) needed_.push_back("source");
+        if (has("bias")) needed_.push_back("bias");
+        if (has("beta")) needed_.push_back("source");
         for (auto& place : plan_.places)
             if (place.name.rfind("scale_", 0) == 0) needed_.push_back(place.name);
         auto cubin = bundle.program(plan_.cubin);

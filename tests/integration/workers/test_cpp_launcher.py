@@ -147,6 +147,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.Co
     return run
 
 
+def operands_of(problem: Gemm) -> tuple[Any, ...]:
+    """`AT` without what the epilogue lacks."""
+    a, b, c, source, bias, alpha, beta = AT
+    has = problem.epilogue_parts
+    return (a, b, c, source * ("beta" in has), bias * ("bias" in has), alpha if "alpha" in has else 1.0,
+            beta * ("beta" in has))  # fmt: skip
+
+
 def scales_of(problem: Gemm) -> tuple[int, ...]:
     return SCALES if problem.scales else ()
 
@@ -161,7 +169,7 @@ def launched(problem: Gemm, config: Config, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Launched, "sizes", [])
     names = [line.split()[1] for line in plan_lines(problem, config) if line.startswith("scratch ")]
     make = partial(families.launcher_of(family_named(config.family)), problem, config, b"", H200)
-    make(Placed(names)).launch(None, copies.Copy(*AT, *scales_of(problem)))
+    make(Placed(names)).launch(None, copies.Copy(*operands_of(problem), *scales_of(problem)))
     return list(Launched.noted), list(Launched.sizes), names
 
 
@@ -213,7 +221,8 @@ def test_cpp_launches_what_python_launches(
     problem, family, knobs = CASES[place]
     expected, sizes, names = launched(problem, family_named(family).config(knobs), monkeypatch)
     scales = "@" + ",".join(map(str, SCALES)) if problem.scales else ""
-    done = run(bundle, problem.key + scales, *map(hex, AT[:5]), *AT[5:], *sizes)
+    *addresses, alpha, beta = operands_of(problem)
+    done = run(bundle, problem.key + scales, *map(hex, addresses), alpha, beta, *sizes)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("launch ")] == expected
@@ -241,6 +250,31 @@ def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run:
     given = [word.format(bundle=bundle) for word in words]
     done = run(*given, *["0x20000"] * (7 - len(given)), 1, 0, 128, 128, 128, 200)
     assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "given", "name"),
+    [
+        (0, {3: "0x23000"}, "source"), (0, {4: "0x24000"}, "bias"), (0, {5: "2"}, "alpha"), (0, {6: "1"}, "beta"),
+        (1, {6: "1"}, "beta"), (9, {5: "0.5"}, "alpha"), (9, {3: "0x23000"}, "source"),
+    ],
+)  # fmt: skip
+def test_what_the_kernel_would_leave_out_is_refused(
+    case: int, given: dict[int, str], name: str, bundle: Path, run: Callable[..., Any]
+) -> None:
+    words = ["0x20000", "0x21000", "0x22000", "0", "0x24000" if case == 9 else "0", "1", "0"]
+    for place, word in given.items():
+        words[place] = word
+    key = CASES[case][0].key
+    done = run(bundle, key, *words, 128, 128, 128, 200)
+    assert (done.returncode, f"{name} is given, but {key} has none" in done.stderr) == (1, True), done.stderr
+
+
+def test_scales_of_a_product_without_any_are_refused(bundle: Path, run: Callable[..., Any]) -> None:
+    key = CASES[0][0].key
+    for scales, name in (("1,0", "scale_a"), ("0,1", "scale_b")):
+        done = run(bundle, f"{key}@{scales}", "0x20000", "0x21000", "0x22000", 0, 0, 1, 0, 128, 128, 128, 200)
+        assert f"{name} is given, but {key} has none" in done.stderr
 
 
 def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any], tmp_path: Path) -> None:
