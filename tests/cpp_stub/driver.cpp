@@ -94,8 +94,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) together = 1;
     }
     std::printf(" %u %u %u ", cluster, pdl, together);
-    int values = std::strcmp(reinterpret_cast<char*>(function), "pack") == 0 ? 2 : 4;
-    if (std::strcmp(reinterpret_cast<char*>(function), "gemv") == 0) values = 1;
+    // A packing pass has two jobs; the product comes last.
+    int values = std::strcmp(reinterpret_cast<char*>(function), "pack") == 0 ? 2 : size_count - size_next;
     for (int value = 0; value < values; ++value)
         for (int byte = 0; byte < sizes[(size_next + value) % 16]; ++byte)
             std::printf("%02x", static_cast<unsigned char*>(arguments[value])[byte]);

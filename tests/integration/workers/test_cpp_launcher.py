@@ -24,7 +24,7 @@ from tests.pages import blocks
 from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
 from tuner.files import export_folder
 from workers.cuda import copies, families
-from workers.cuda.families import gemv, packing, prepared, shared, sm90_wgmma
+from workers.cuda.families import gemv, mma_sync, packing, prepared, shared, sm90_wgmma
 from workers.cuda.plans import plan_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,6 +47,11 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
      {"swap_ab": 1, "tile_n": 16, "tile_k": 128, "split_k": 4, "epilogue": "direct"}),
     (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
     (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
+    (Gemm.of(100, 4096, 4099, epilogue="alpha+beta+bias"), "mma_sync", {"tile_n": 64, "swap_ab": 1, "split_k": 4}),
+    (Gemm.of(256, 250, 128, "int8", "tn", 3), "mma_sync", {"tile_k": 64}),
+    (Gemm.of(256, 512, 512, layout="nn", epilogue="bias"), "mma_sync", {"copies": "tma", "swap_ab": 1}),
+    (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}),
+    (Gemm.of(4096, 4096, 512), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
 ]  # fmt: skip
 SCALES = (0x2_5000, 0x2_6000)
 AT = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
@@ -66,8 +71,9 @@ class Launched:
         self._blocks = cluster
 
     def fill(self, most: int, sm_count: int) -> int:
-        # The stub's device holds two blocks on each multiprocessor.
-        clusters = min(most, 2 * sm_count // self._cluster)
+        # The stub's device holds two blocks on each multiprocessor, but one of stream-K, which takes all its registers.
+        blocks = sm_count if self._about[-1] else 2 * sm_count
+        clusters = min(most, blocks // self._cluster)
         self.set_grid(clusters)
         return clusters
 
@@ -162,7 +168,7 @@ def scales_of(problem: Gemm) -> tuple[int, ...]:
 def launched(problem: Gemm, config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[int], list[str]]:
     """What the Python launcher launches, the sizes of its arguments, and its scratch memory."""
     monkeypatch.setattr(shared.Box, "encode", encode)
-    for module in (gemv, sm90_wgmma, packing):
+    for module in (gemv, mma_sync, sm90_wgmma, packing):
         monkeypatch.setattr(module, "Launch", Launched)
     monkeypatch.setattr(prepared, "Module", Program)
     monkeypatch.setattr(Launched, "noted", [])
@@ -177,7 +183,7 @@ def plan_lines(problem: Gemm, config: Config) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         from workers.cuda import driver
 
-        for module in (gemv, sm90_wgmma, packing):
+        for module in (gemv, mma_sync, sm90_wgmma, packing):
             patch.setattr(module, "Launch", driver.Launch)
         return plan_of(problem, config, "0" * 64, H200).splitlines()
 
