@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -63,17 +64,20 @@ class Call:
         launcher, wanted = prepared_launcher_of(family_named(config.family)), _Wanted(anywhere, strides)
         if strides and not launcher.strided:
             raise CudaError(f"{config.family} reads dense operands", "CUDA_ERROR_NOT_SUPPORTED")
-        self._launcher = launcher(problem, config, cubin, device, wanted)
+        try:
+            self._launcher = launcher(problem, config, cubin, device, wanted)
+            if strides and any(name.startswith("packed_") for name in wanted.found):
+                raise CudaError(f"{config.family} packs dense operands", "CUDA_ERROR_NOT_SUPPORTED")
+            # Raises early where the driver refuses the descriptors.
+            self._launcher.prepare(_nothing(anywhere))
+        except CudaError:
+            wanted.unload()
+            raise
         self.scratch = wanted.found
-        if strides and any(name.startswith("packed_") for name in self.scratch):
-            self.unload()
-            raise CudaError(f"{config.family} packs dense operands", "CUDA_ERROR_NOT_SUPPORTED")
         size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
         self.alignment_bytes = {
             "a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias],
         } | self._launcher.alignment_bytes  # fmt: skip
-        # Raises early where the driver refuses the descriptors.
-        self._launcher.prepare(_nothing(anywhere))
         self._anywhere = anywhere
 
     def on(self, stream: Stream) -> CallOn:
@@ -234,6 +238,16 @@ class _Wanted(Shared):
         super().__init__(strides)
         self._anywhere = anywhere
         self.found: dict[str, Scratch] = {}
+        self._programs: list[Any] = []
+
+    def loaded(self, cubin: bytes, load: Callable[[bytes], Any]) -> Any:  # noqa: ANN401
+        self._programs.append(load(cubin))
+        return self._programs[-1]
+
+    def unload(self) -> None:
+        """Frees the program of a launcher that could not be made."""
+        for program in self._programs:
+            program.unload()
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         self.found[name] = Scratch(size_bytes, zeroed)

@@ -182,6 +182,30 @@ def test_what_reads_dense_operands_alone_says_so(noted: list[bytes]) -> None:
             calls.Call(problem, config, b"", H200, 0x9_0000, apart)
 
 
+@pytest.mark.parametrize("refused", ["launch", "descriptor", "strides"])
+def test_a_call_that_is_refused_leaves_no_program_loaded(
+    noted: list[bytes], monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    from workers.cuda.families import sm90_wgmma
+
+    unloaded: list[object] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CudaError("refused", "CUDA_ERROR_INVALID_VALUE")
+
+    monkeypatch.setattr(Program, "unload", lambda program: unloaded.append(type(program)))
+    problem, apart = Gemm.of(64, 256, 4096), {}
+    if refused == "launch":
+        monkeypatch.setattr(sm90_wgmma, "Launch", refuse)
+    elif refused == "descriptor":
+        monkeypatch.setattr(shared.Box, "encode", refuse)
+    else:
+        problem, apart = Gemm.of(64, 256, 4099), {"a": copies.Strides(8192, 8192 * 64)}
+    with pytest.raises(CudaError):
+        calls.Call(problem, family_named("sm90_wgmma").config({"tile_n": 64}), b"", H200, 0x9_0000, apart)
+    assert unloaded == [Program]
+
+
 SUMS = 128 * 128 * 4
 
 
