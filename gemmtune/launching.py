@@ -99,7 +99,8 @@ class _Call:
         found = source.find(problem, facts.name)
         config, program = found.config, found.program
         if config is None or not family_named(config.family).own:
-            raise ArrayRefused(f"{problem.title} on {facts.name}: {found.why}; use your library's own product")
+            why = f"{config.family} was the fastest" if config else found.why
+            raise ArrayRefused(f"{problem.title} on {facts.name}: {why}; use your library's own product")
         # A rule may be newer than the table.
         if broken := forbidden(problem, config, facts.name):
             raise ArrayRefused(f"{problem.title}: the measured config breaks {broken}; tune again")
