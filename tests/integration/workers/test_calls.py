@@ -241,6 +241,26 @@ def test_a_launch_has_the_blocks_and_the_memory_of_its_cut(
     assert owner.derive(problem, config, H200)["workspace_bytes"] == sum(wanted.values())
 
 
+@pytest.mark.parametrize(
+    ("problem", "knobs", "pieces", "parts"),
+    [
+        # 1,024 tiles are seven waves of 132 and 100 more, which have owners; any cluster may multiply a piece of one.
+        (Gemm.parse("4096x4096x4096"), {"stream_k": 1, "schedule": "pingpong"}, 132 + 100, 100),
+        (Gemm.of(256, 512, 4096, batch=3), {"split_k": 4}, 4 * 3 * 8, 2 * 3 * 8),
+        (Gemm.of(256, 512, 4096), {"split_k": 4, "cluster_n": 2}, 4 * 8, 2 * 8),
+    ],
+)
+def test_wgmma_has_a_sum_for_each_piece_of_a_tile_and_a_semaphore_for_each_part(
+    noted: list[bytes], problem: Gemm, knobs: dict[str, object], pieces: int, parts: int
+) -> None:
+    owner, memory = family_named("sm90_wgmma"), Placed()
+    config = owner.config({"epilogue": "direct", "tile_n": 128, **knobs})
+    assert explain(owner, problem, config).broken == ()
+    families.launcher_of(owner)(problem, config, b"", H200, memory)
+    assert memory.sizes == {"partials": pieces * SUMS, "semaphores": parts * 16}
+    assert sum(memory.sizes.values()) <= owner.derive(problem, config, H200)["workspace_bytes"]
+
+
 def test_operands_are_read_as_they_lie_or_as_they_are_packed(
     noted: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

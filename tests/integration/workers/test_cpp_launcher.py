@@ -51,7 +51,7 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(256, 250, 128, "int8", "tn", 3), "mma_sync", {"tile_k": 64}),
     (Gemm.of(256, 512, 512, layout="nn", epilogue="bias"), "mma_sync", {"copies": "tma", "swap_ab": 1}),
     (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}),
-    (Gemm.of(4096, 4096, 512), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
+    (Gemm.of(4096, 4096, 8192), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
 ]  # fmt: skip
 SCALES = (0x2_5000, 0x2_6000)
 AT = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
