@@ -282,6 +282,8 @@ def test_lines_of_one_chunk_have_no_swizzle() -> None:
         config = owner.config({"copies": "tma", "tile_n": tile_n, "warps_n": 1, "swizzle": 1})
         box = families.mma_sync.box_of(problem, config, "b", "b")
         assert (box.swizzle_bytes, box.box_columns * 2) == (span, span or 16)
+    plain = families.mma_sync.box_of(problem, owner.config({"copies": "tma", "tile_n": 64, "swizzle": 0}), "b", "b")
+    assert (plain.swizzle_bytes, plain.box_columns * 2) == (0, 128)
 
 
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
