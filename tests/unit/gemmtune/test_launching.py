@@ -180,6 +180,7 @@ class Memory:
 
     def __init__(self, real: Any) -> None:  # noqa: ANN401
         self.used: set[object] = set()
+        self.set: list[tuple[bool, int, int]] = []
         self.capturing = False
         self._real, self._next = real, 0
 
@@ -193,6 +194,13 @@ class Memory:
 
     def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
         self.used.remove(address)
+        return (0,)
+
+    def cuMemsetD8(self, address: int, value: int, size_bytes: int) -> tuple[int]:  # noqa: N802
+        self.set.append((address in self.used, value, size_bytes))
+        return (0,)
+
+    def cuCtxSynchronize(self) -> tuple[int]:  # noqa: N802
         return (0,)
 
     def cuStreamIsCapturing(self, stream: object) -> tuple[int, int]:  # noqa: N802
@@ -223,6 +231,8 @@ class One:
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     made, h200 = Memory(cuda.cu), profile_named("NVIDIA H200")
     facts = DeviceFacts(h200.name, h200.arch.name, "cuda", "", "", h200.sm_count, h200.l2_bytes, 0)
+    for name in ("cuMemsetD8", "cuCtxSynchronize"):
+        monkeypatch.setattr(cuda.cu, name, getattr(made, name))
     monkeypatch.setattr(cuda, "cu", made)
     monkeypatch.setattr(prepared, "Module", made.load)
     monkeypatch.setattr(device, "open_device", lambda ordinal: facts)
@@ -240,6 +250,13 @@ def test_a_refused_kernel_keeps_no_memory(memory: Memory, family: str, problem: 
     with pytest.raises(ArrayRefused, match=said):
         launching._Call(One(family), problem, 0, 5, (("b", Strides(136, 64 * 136)),))  # type: ignore[arg-type]
     assert memory.used == set()
+
+
+def test_a_kernel_keeps_its_program_and_memory_of_which_the_semaphores_are_zero(memory: Memory) -> None:
+    made = launching._Call(One("gemv", split_k=4), Gemm.of(1, 64, 4096), 0, 5, ())  # type: ignore[arg-type]
+    # The program, an address for descriptors, partial sums and semaphores: one for each of four tiles.
+    assert (len(memory.used), memory.set) == (4, [(True, 0, 4 * 16)])
+    assert made.alignment_bytes["a"] == 16
 
 
 def test_nothing_is_loaded_while_the_stream_is_captured(memory: Memory) -> None:
