@@ -226,14 +226,15 @@ def test_cpp_launches_what_python_launches(
 ) -> None:
     problem, family, knobs = CASES[place]
     expected, sizes, names = launched(problem, family_named(family).config(knobs), monkeypatch)
-    scales = "@" + ",".join(map(str, SCALES)) if problem.scales else ""
+    key = problem.key + ("@" + ",".join(map(str, SCALES)) if problem.scales else "")
     *addresses, alpha, beta = operands_of(problem)
-    done = run(bundle, problem.key + scales, *map(hex, addresses), alpha, beta, *sizes)
+    done = run(bundle, key, *map(hex, addresses), alpha, beta, *sizes)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("launch ")] == expected
-    assert len([line for line in lines if line.startswith("alloc ")]) == len(names)
-    assert "load 0" in lines
+    counts = [sum(line.startswith(word) for line in lines) for word in ("load 0", "alloc ", "zero ")]
+    assert counts == [1, len(names), names.count("semaphores")]
+    assert any(line.startswith("attribute ") and line.split()[-1] == expected[-1].split()[4] for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +272,7 @@ def test_what_the_kernel_would_leave_out_is_refused(
     words = ["0x20000", "0x21000", "0x22000", "0", "0x24000" if case == 9 else "0", "1", "0"]
     for place, word in given.items():
         words[place] = word
-    key = CASES[case][0].key
-    done = run(bundle, key, *words, 128, 128, 128, 200)
+    done = run(bundle, key := CASES[case][0].key, *words, 128, 128, 128, 200)
     assert (done.returncode, f"{name} is given, but {key} has none" in done.stderr) == (1, True), done.stderr
 
 
