@@ -19,6 +19,7 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_k
 from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
+from tuner.prediction.learned import LearnedModel, Prediction
 from tuner.prediction.portfolio import first_choice
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
@@ -78,6 +79,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def again(store: Store, device: Device, seconds: float | None = None) -> list[Retuned]:
     stale = [each for each in compare(store, device, store.bests(DEVICE), None) if each.changes]
     return list(retune(store, device, stale, BUDGET, Guidance(), seconds))
+
+
+def promise(problem: Gemm) -> tuple[LearnedModel, tuple[Config, Prediction, int]]:
+    """The shipped model, and what it answers for a problem."""
+    model = model_for(DEVICE).model
+    assert model is not None
+    found = first_choice(model, problem, profile_named(DEVICE))
+    assert found is not None
+    return model, found
 
 
 def test_a_new_driver_makes_bests_stale_until_they_are_measured_again(store: Store) -> None:
@@ -162,11 +172,7 @@ def test_what_no_program_changed_is_measured_again_all_the_same(store: Store) ->
 
 def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: Store) -> None:
     problem = Gemm.parse("4096x4096x4096")
-    model = model_for(DEVICE).model
-    assert model is not None
-    found = first_choice(model, problem, profile_named(DEVICE))
-    assert found is not None
-    _, prediction, place = found
+    model, (_, prediction, place) = promise(problem)
     expected_us = model.under(Policy.SUSTAINED, prediction, place)[0]
     assert expected_us > 1.05 * prediction.time_us[place]
     for factor, promised in ((1.0, False), (1.05, True)):
@@ -180,11 +186,8 @@ def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: 
 
 def test_what_a_replay_tried_no_gpu_has_tried(store: Store) -> None:
     problem = Gemm.parse("4096x4096x4096")
-    model = model_for(DEVICE).model
-    assert model is not None
-    found = first_choice(model, problem, profile_named(DEVICE))
-    assert found is not None
-    tried = measured(found[0], 1_000.0, problem)
+    model, (config, _, _) = promise(problem)
+    tried = measured(config, 1_000.0, problem)
     ours = store.begin_study(study_key(problem), fresh=True)
     slow = measured(FAMILY.config({"tile_n": 64}), 1_000.0, problem, "final", policy=Policy.SUSTAINED)
     best = Best(problem, DEVICE, "cuda", store.record(ours.id, slow, TODAY), None, None, None, 1, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,6 +17,18 @@ from workers.measurement import Measurement, Outcome, Policy
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regimes, "BURST_REST_SECONDS", 0.0)
+
+
+@dataclass
+class Later(Outputs):
+    """The first place's differ the `asks`th time: the third is behind the first turns, the fifth behind blocks."""
+
+    asks: int = 0
+    asked: int = 0
+
+    def differences(self) -> dict[int, Difference]:
+        self.asked += 1
+        return {0: Difference(1, 2, 0)} if self.asked == self.asks else {}
 
 
 def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]]:
@@ -149,27 +162,13 @@ def test_a_rival_that_is_wrong_in_its_bursts_leads_nobody_away() -> None:
 
 
 def test_a_rival_that_is_wrong_in_its_turns_takes_no_part_in_what_follows() -> None:
-    class Later(Outputs):
-        """Differs behind the first turns."""
-
-        def differences(self) -> dict[int, Difference]:
-            self.asked = getattr(self, "asked", 0) + 1
-            return {0: Difference(1, 2, 0)} if self.asked == 3 else {}
-
-    measured = ran(Bench([5.0], {64: 3.9, 128: 4.0, 192: 4.02}, Later()), [own(64), own(128), own(192)])
+    measured = ran(Bench([5.0], {64: 3.9, 128: 4.0, 192: 4.02}, Later(asks=3)), [own(64), own(128), own(192)])
     blocks = {one.config["tile_n"]: len(one.samples_us) for one in measured
               if one.policy is Policy.SUSTAINED and one.config.family != "cublaslt"}  # fmt: skip
     assert blocks == {128: 2, 192: 2}
 
 
 def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() -> None:
-    class Later(Outputs):
-        """Differs once blocks run."""
-
-        def differences(self) -> dict[int, Difference]:
-            self.asked = getattr(self, "asked", 0) + 1
-            return {0: Difference(1, 2, 0)} if self.asked == 5 else {}
-
     class Lazy(Timed):
         """Does less in blocks."""
 
@@ -177,7 +176,7 @@ def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() ->
             super().start(stream, replays)
             self.us = 1.0 if replays > 1000 else 4.0
 
-    bench = Bench([5.0], {64: 4.0, 128: 4.01}, Later())
+    bench = Bench([5.0], {64: 4.0, 128: 4.01}, Later(asks=5))
     made = finals.Finals(bench)  # type: ignore[arg-type]
     for tile_n in bench.own_us:
         made.add(own(tile_n), "")
@@ -189,13 +188,6 @@ def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() ->
 
 
 def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
-    class Later(Outputs):
-        """Differs once blocks run."""
-
-        def differences(self) -> dict[int, Difference]:
-            self.asked = getattr(self, "asked", 0) + 1
-            return {0: Difference(1, 2, 0)} if self.asked == 5 else {}
-
     class Slower(Timed):
         """Takes longer in blocks, where the card is hot."""
 
@@ -205,7 +197,7 @@ def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
             runs.append(replays * self.launches)
 
     runs = list[int]()
-    bench = Bench([5.0], {64: 4.0}, Later())
+    bench = Bench([5.0], {64: 4.0}, Later(asks=5))
     made = bench.ready(own(64), "")
     made.timed = Slower(4.0)
     ready = bench.ready
