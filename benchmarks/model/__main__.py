@@ -5,7 +5,8 @@ python -m benchmarks.model --out benchmarks/results/model_h200.md
 A block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
 guard, and installed. Then four blocks, one behind the other, run in alternating turns with and without it: eager,
 compiled, as a CUDA graph of what was compiled, and, in prefill, compiled with the table in all calls. In the graph each
-product is also replaced alone, which shows what it wins or loses. All times are those of one block.
+product is also replaced alone, which shows what it wins or loses, in its own kernels and in all others. All times are
+those of one block.
 
 Blocks can be measured one by one, each with `--blocks NAME --json FILE`, which goes on with what FILE lacks; `--merge`
 joins the files.

@@ -18,6 +18,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from benchmarks.model.attribution import Attributed, attributed
 from benchmarks.model.blocks import Block, Inputs, Layers, Phase, Step
 from benchmarks.model.machines import Arm, Machine, Pace, Run, alternating, gain
 from gemmtune.torch import Installed, install
@@ -63,6 +64,7 @@ class Product:
     Attributes:
         runs: in one run of the block.
         saved: share of torch's time for the whole block.
+        kernels: of one block; None where a graph's kernels can't be told apart.
     """
 
     phase: str
@@ -70,6 +72,7 @@ class Product:
     runs: int
     torch_us: float
     saved: tuple[float, float, float]
+    kernels: Attributed | None
 
 
 @dataclass
@@ -174,10 +177,13 @@ def _captured(run: Run, layers: int, phase: Phase, setting: Setting, into: Compa
     saved = {name: _gain_of_graphs(graphs, taken, name) for name in taken if name != "torch"}
     into.rows.append(_row(phase, "captured", taken, saved["ours"], launched // layers, difference))
     print(line(into.rows[-1]), flush=True)
+    theirs = setting.machine.kernels(arms["torch", 0].run)
     for name in saved:
         if name != "ours":
             runs, times = setting.alone[name][1], taken["torch"]
-            into.products.append(Product(phase.name, name, runs, sorted(times)[len(times) // 2], saved[name]))
+            ours = setting.machine.kernels(arms[name, 0].run)
+            kernels = attributed(theirs, ours).of_one(layers) if theirs and ours else None
+            into.products.append(Product(phase.name, name, runs, sorted(times)[len(times) // 2], saved[name], kernels))
 
 
 def _gain_of_graphs(
@@ -239,10 +245,15 @@ def line(row: Row) -> str:
 
 def product_lines(products: Sequence[Product]) -> str:
     """The table of products."""
-    lines = ["| phase | product | runs | block time won, µs | of the block | 93 % interval |",
-             "| --- | --- | ---: | ---: | ---: | --- |"]  # fmt: skip
+    lines = ["| phase | product | runs | block time won, µs | of the block | 93 % interval "
+             "| its kernels, µs: torch, ours | won by other kernels, µs |",
+             "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: |"]  # fmt: skip
     for one in products:
         middle, low, high = one.saved
-        lines.append(f"| {one.phase} | {one.problem} | {one.runs} | {middle * one.torch_us:+.1f} | {middle:+.1%} "
-                     f"| {low:+.1%} to {high:+.1%} |")  # fmt: skip
+        kernels = one.kernels
+        lines.append(
+            f"| {one.phase} | {one.problem} | {one.runs} | {middle * one.torch_us:+.1f} | {middle:+.1%} "
+            f"| {low:+.1%} to {high:+.1%} "
+            + (f"| {kernels.torch_us:.1f}, {kernels.ours_us:.1f} | {kernels.others_us:+.1f} |" if kernels else "| | |")
+        )
     return "\n".join(lines)

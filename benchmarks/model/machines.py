@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 Run = Callable[[], Any]
 Name = TypeVar("Name", bound=Hashable)
@@ -20,6 +21,8 @@ _MOST_RUNS: Final = 200
 #: Runs that are captured together take about this long.
 _GRAPH_US: Final = 2_000.0
 _FEWEST_PAIRS: Final = 8
+#: Replays whose kernels are timed one by one.
+_PROFILED: Final = 20
 #: Of the intervals of medians.
 CONFIDENCE: Final = 0.93
 
@@ -34,6 +37,14 @@ class Arm:
 
     run: Run
     within: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A kernel of a graph, and its time."""
+
+    name: str
+    us: float
 
 
 class Machine(Protocol):
@@ -54,6 +65,9 @@ class Machine(Protocol):
 
     def us(self, run: Run, runs: int) -> float:
         """Microseconds of one of `runs` runs, one after another."""
+
+    def kernels(self, run: Run) -> list[KernelTime]:
+        """The kernels of a graph in order, medians over replays; none if they can't be told apart."""
 
     def wait(self) -> None:
         """Returns when nothing is enqueued."""
@@ -95,6 +109,22 @@ class Cuda:
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e3 / runs
 
+    def kernels(self, run: Run) -> list[KernelTime]:
+        """As the driver's profiling interface reports them."""
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            for _ in range(_PROFILED):
+                run()
+            torch.cuda.synchronize()
+        events = [event for event in profiled.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        ran = [(event.name, event.time_range) for event in sorted(events, key=lambda event: event.time_range.start)]
+        count, uneven = divmod(len(ran), _PROFILED)
+        if uneven:
+            return []
+        return [
+            KernelTime(ran[place][0], statistics.median(span.end - span.start for _, span in ran[place::count]))
+            for place in range(count)
+        ]
+
     def wait(self) -> None:
         """Waits for the device."""
         torch.cuda.synchronize()
@@ -119,6 +149,10 @@ class Cpu:
         for _ in range(runs):
             run()
         return (time.perf_counter() - begun) * 1e6 / runs
+
+    def kernels(self, run: Run) -> list[KernelTime]:
+        """None: a CPU has no kernels."""
+        return []
 
     def wait(self) -> None:
         """Nothing is ever enqueued."""

@@ -10,6 +10,8 @@ from torch.nn import functional
 
 _ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
 _WHOLE = (torch.int8, torch.uint8)
+#: Devices of operands, whose types torch may change.
+_CASTING = ("cuda", "cpu")
 _EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -31,7 +33,8 @@ def composed(
 
 def uncast(device: torch.device) -> AbstractContextManager[None]:
     """No autocast inside: it would round f32 operands, and C would have its dtype, where a kernel's has not."""
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+    # `is_autocast_available` says this of all devices, but torch.compile can't trace it before 2.13.
+    if device.type in _CASTING and torch.is_autocast_enabled(device.type):
         disabled: AbstractContextManager[None] = torch.autocast(device.type, enabled=False)
         return disabled
     return nullcontext()

@@ -40,14 +40,29 @@ def transformed() -> bool:
 
     Their tensors look like plain ones, and a launch would lose what they carry.
     """
-    return bool(depth_of_transforms() > 0 or forward_ad._current_level >= 0)
+    return bool(transforming() or forward_ad._current_level >= 0)
+
+
+def transforming_before_2_13() -> bool:
+    """Whether a function transform is at work, as `torch.compile` of older versions can tell outside of transforms.
+
+    Inside of one that is compiled too, they refuse to compile.
+    """
+    return level_of_transforms() is not None
+
+
+def transforming_since_2_13() -> bool:
+    """Whether a function transform is at work, as `torch.compile` can tell anywhere."""
+    return bool(depth_of_transforms() > 0)
 
 
 #: Allocates without the dispatcher, in a third of the time.
 empty_strided: Final = torchs("_dynamo.guards._empty_strided_cuda", public_empty_strided)
 current_device: Final = torchs("_cuda_getDevice", torch.cuda.current_device)
 current_stream: Final = torchs("_cuda_getCurrentRawStream", public_current_stream)
-#: How many function transforms are at work; `torch.compile` can tell this where it cannot tell which.
+#: How many function transforms are at work, and the level of the innermost; None without one.
 depth_of_transforms: Final = torchs("_functorch.get_dynamic_layer_stack_depth", lambda: 0)
+level_of_transforms: Final = torchs("_functorch.maybe_current_level", lambda: None)
+transforming: Final = transforming_since_2_13 if torch.__version__ >= (2, 13) else transforming_before_2_13
 #: Number of active dispatch modes; each must see every operator.
 modes: Final = torchs("_len_torch_dispatch_stack", public_modes)

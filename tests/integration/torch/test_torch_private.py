@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,3 +40,28 @@ def test_without_a_count_of_modes_every_call_goes_through_the_dispatcher(monkeyp
     usual = gemm(a, b)
     monkeypatch.setattr(op, "modes", private.public_modes)
     assert torch.equal(gemm(a, b), usual)
+
+
+@pytest.mark.parametrize("transforming", [private.transforming_before_2_13, private.transforming_since_2_13])
+def test_transforms_are_seen_in_either_way(transforming: Callable[[], bool]) -> None:
+    seen = []
+
+    def f(x: Any) -> Any:  # noqa: ANN401
+        seen.append(transforming())
+        return x
+
+    f(torch.ones(2))
+    torch.vmap(f)(torch.ones(2))
+    torch.func.grad(lambda x: f(x).sum())(torch.ones(2))
+    assert seen == [False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_compile_as_torch_before_2_13_sees_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "transforming", private.transforming_before_2_13)
+    a, b = (torch.randn(16, 16, dtype=torch.bfloat16) for _ in range(2))
+    compiled = torch.compile(lambda x: gemm(x.relu(), b) + 1, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(a), gemm(a.relu(), b) + 1)
+    trained = a.clone().requires_grad_()
+    compiled(trained).sum().backward()
+    assert trained.grad is not None
