@@ -26,9 +26,9 @@ def _without_news(page: Page) -> None:
 
 
 def _hold(page: Page, path: str) -> list[tuple[Route, APIResponse]]:
-    """Holds the next answer."""
+    """Holds the next answer. A server may close a kept connection just when the next request takes it: asked again."""
     held: list[tuple[Route, APIResponse]] = []
-    page.route(path, lambda route: held.append((route, route.fetch())), times=1)
+    page.route(path, lambda route: held.append((route, route.fetch(max_retries=2))), times=1)
     return held
 
 

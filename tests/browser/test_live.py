@@ -278,7 +278,7 @@ def test_older_answers_do_not_replace_newer_ones(opened: Opener, tmp_path: Path)
         held: list[tuple[Route, APIResponse]] = []
 
         def delayed(route: Route) -> None:
-            held.append((route, route.fetch()))
+            held.append((route, route.fetch(max_retries=2)))
 
         for path in ("best/history?*", "measurements:columns?*"):
             page.route(f"**/v1/{path}", delayed, times=1)
@@ -301,7 +301,7 @@ def test_defaults_of_an_earlier_question_are_not_those_of_the_next(opened: Opene
     page = opened("/")
     page.wait_for_selector("select[name=device] option", state="attached")
     held: list[tuple[Route, APIResponse]] = []
-    page.route("**/v1/explain", lambda route: held.append((route, route.fetch())), times=1)
+    page.route("**/v1/explain", lambda route: held.append((route, route.fetch(max_retries=2))), times=1)
     knobs = "[aria-label^='Knobs that differ']"
     page.fill("#shape", "1x4096x14336")
     page.wait_for_selector(knobs)
