@@ -64,7 +64,7 @@ class Product:
     Attributes:
         runs: in one run of the block.
         saved: share of torch's time for the whole block.
-        kernels: of one block; None where a graph's kernels can't be told apart.
+        kernels: of one block; None in prefill, and where a graph's kernels can't be told apart.
     """
 
     phase: str
@@ -177,12 +177,13 @@ def _captured(run: Run, layers: int, phase: Phase, setting: Setting, into: Compa
     saved = {name: _gain_of_graphs(graphs, taken, name) for name in taken if name != "torch"}
     into.rows.append(_row(phase, "captured", taken, saved["ours"], launched // layers, difference))
     print(line(into.rows[-1]), flush=True)
-    theirs = setting.machine.kernels(arms["torch", 0].run)
+    # In prefill the power limiter's clock differs from one second to the next, and so does every kernel's time.
+    theirs = setting.machine.kernels(arms["torch", 0].run) if phase.length == 1 else []
     for name in saved:
         if name != "ours":
             runs, times = setting.alone[name][1], taken["torch"]
-            ours = setting.machine.kernels(arms[name, 0].run)
-            kernels = attributed(theirs, ours).of_one(layers) if theirs and ours else None
+            ours = setting.machine.kernels(arms[name, 0].run) if theirs else []
+            kernels = attributed(theirs, ours).of_one(layers) if ours else None
             into.products.append(Product(phase.name, name, runs, sorted(times)[len(times) // 2], saved[name], kernels))
 
 
