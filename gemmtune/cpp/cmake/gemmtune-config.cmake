@@ -1,4 +1,4 @@
-# find_package(gemmtune) gives gemmtune::gemmtune, a header on the CUDA driver API.
+# find_package(gemmtune) gives gemmtune::gemmtune, headers on the CUDA driver API.
 # cmake -Dgemmtune_DIR=$(python -c "import gemmtune, pathlib; print(pathlib.Path(gemmtune.__file__).parent / 'cpp/cmake')")
 find_package(CUDAToolkit REQUIRED)
 if(NOT TARGET gemmtune::gemmtune)
