@@ -1,0 +1,200 @@
+"""Rounds that end badly: silent workers, suspects, problems that are parked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from tests.fleet import PROBLEMS, Fleet, failing, time_of
+from tests.support import FAMILY, measured
+from tuner.errors import LeaseLost, WorkerGone
+from tuner.fleet.campaigns import results, sweep
+from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
+
+
+def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
+    return Counter(problem.status.value for problem in results.problems(fleet.store, campaign_id))
+
+
+def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    late, other = fleet.hand(0), fleet.hand(1)
+    task = late.claimed()
+    search = late.begin(task)
+    batch = search.propose()
+    assert other.claim() is None
+    fleet.fall_silent()
+    fleet.workers.beat(other.id)
+    assert fleet.sweeper.sweep()["workers lost"] == 1
+    again = other.claimed()
+    assert (again.problem_key, again.lease != task.lease) == (task.problem_key, True)
+    taken = [measured(config, time_of(config), PROBLEMS[0]) for config in batch]
+    for call in (lambda: late.report(task, taken), lambda: late.announce(task, batch), lambda: late.begin(task)):
+        with pytest.raises(LeaseLost, match="not yours"):
+            call()
+    with pytest.raises(WorkerGone, match="register again"):
+        fleet.workers.beat(late.id, task.round_id)
+    assert fleet.store.counts()["measurement"] == 0
+    other.work(again)
+
+
+def test_a_beating_worker_keeps_its_round(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    for _ in range(3):
+        fleet.pass_time(fleet.timing.silence_seconds / 2)
+        assert not fleet.workers.beat(hand.id, task.round_id).stop
+        fleet.sweeper.sweep()
+    hand.work(task)
+
+
+def test_silence_does_not_count_while_nobody_listened(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    hand.claimed()
+    fleet.fall_silent()
+    fleet.clock += 10 * fleet.timing.silence_seconds
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    fleet.workers.beat(hand.id)
+    fleet.clock += fleet.timing.silence_seconds
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_loses_no_worker_that_works_and_keeps_none_that_is_gone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    fleet.campaign(PROBLEMS[:2])
+    working, dead = fleet.hand(0), fleet.hand(1)
+    working.claimed()
+    dead.claimed()
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    # Every clock is an hour ahead, or behind: the same as heartbeats that are older, or of the future.
+    fleet.pass_time(3_600 * hours)
+    monkeypatch.setattr(sweep, "now", lambda session: now(session) + timedelta(hours=hours))
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    fleet.workers.beat(working.id)
+    for share in (0.5, 0.5):
+        fleet.clock += share * fleet.timing.silence_seconds
+        lost = fleet.sweeper.sweep()["workers lost"]
+    assert lost == 1
+    assert [worker.id for worker in fleet.workers.page()] == [working.id]
+
+
+def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet: Fleet) -> None:
+    campaign = fleet.campaign(PROBLEMS[:1])
+    sizes, bad = [], None
+    for number in range(40):
+        hand = fleet.hand(number)
+        task = hand.claim()
+        if task is None:
+            break
+        search = hand.begin(task)
+        batch = [config for config in search.propose() if not task.only] or [
+            FAMILY.config(dict(part.split("=") for part in key.partition(":")[2].split(","))) for key in task.only
+        ]
+        bad = bad or batch[11]
+        hand.announce(task, batch)
+        sizes.append(len(batch))
+        if bad in batch:
+            fleet.fall_silent()
+            fleet.sweeper.sweep()
+        else:
+            hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
+            fleet.workers.leave(hand.id)
+    fleet.sweeper.sweep()
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert sizes == [16, 4, 4, 3, 3, 1]
+    assert (problem.status, problem.failing_config) == (ProblemStatus.PARKED, bad.key if bad else "")
+    assert "3 rounds in a row" in problem.reason
+    assert "was silent" in problem.reason
+    assert results.progress(fleet.store, campaign.id).campaign.status is CampaignStatus.FINISHED
+
+
+def test_suspects_that_are_all_cleared_cost_the_problem_nothing(fleet: Fleet) -> None:
+    campaign = fleet.campaign(PROBLEMS[:1])
+    first = fleet.hand(0)
+    task = first.claimed()
+    first.announce(task, first.begin(task).propose())
+    fleet.fall_silent()
+    second = fleet.hand(1)
+    fleet.sweeper.sweep()
+    sizes = []
+    while (task := second.claimed()).only:
+        sizes.append(len(task.only))
+        configs = [FAMILY.config(dict(p.split("=") for p in key.partition(":")[2].split(","))) for key in task.only]
+        second.begin(task)
+        second.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in configs])
+    assert sizes == [4, 4, 3, 3, 2]
+    second.work(task)
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.attempts, problem.tried) == (ProblemStatus.DONE, 0, 20)
+
+
+def test_suspects_that_another_campaign_has_cleared_are_no_failure(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    hand.announce(task, hand.begin(task).propose())
+    hand.report(task, failure="the device was lost")
+    fleet.campaign(PROBLEMS[:1], priority=1)
+    hand.work(hand.claimed())
+    task = hand.claimed()
+    assert task.only
+    assert set(task.only) <= {entry.config.key for entry in hand.begin(task).tried}
+    hand.report(task)
+    assert results.problems(fleet.store, campaign.id)[0].attempts == 0
+    assert hand.claimed().only == ()
+
+
+def test_a_round_that_ends_a_study_that_it_never_began_ends_none(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    fleet.rounds.finish(task.round_id, task.lease, RoundReport(ended="planted"))
+    assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.WAITING
+    assert hand.claimed().problem_key == task.problem_key
+
+
+def test_a_round_that_can_not_go_on_keeps_what_it_measured(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.announce(task, batch)
+    hand.report(task, [measured(c, time_of(c), PROBLEMS[0]) for c in batch[:5]], failure="the GPU process died")
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.attempts, problem.tried) == (ProblemStatus.WAITING, 1, 5)
+    assert set(hand.claimed().only) <= {config.key for config in batch[5:]}
+
+
+def test_a_problem_without_a_correct_candidate_is_parked(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.report(task, [failing(config, PROBLEMS[0]) for config in batch], ended="tried")
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.reason) == (ProblemStatus.PARKED, "nothing correct: 16 timeout")
+    assert results.summary(fleet.store, campaign.id).parked == {"nothing correct": 1}
+    assert fleet.store.bests() == []
+
+
+def test_rounds_that_measure_nothing_do_not_go_on_for_ever(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    for _ in range(3):
+        task = hand.claimed()
+        hand.begin(task)
+        hand.report(task)
+    assert hand.claim() is None
+    assert "measured nothing" in results.problems(fleet.store, campaign.id)[0].reason
+
+
+def test_a_worker_that_is_told_to_stop_hands_its_round_back(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    for _ in range(4):
+        task = hand.claimed()
+        hand.begin(task)
+        hand.report(task, handed_back=True)
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.attempts, problem.rounds) == (ProblemStatus.WAITING, 0, 4)
