@@ -21,6 +21,7 @@ def layout_of(
 ) -> tuple[str, Strides | None] | None:
     """`n` if the elements of a row are neighbours, `t` if those of a column are; and how lines lie that are apart.
 
+    A vector is one line: its elements as lines of their own would be the same memory, which kernels had to pack first.
     None where no kernel reads the matrix, or the batch of matrices, without a copy.
 
     Args:
@@ -30,7 +31,9 @@ def layout_of(
     down, along = strides[-2:]
     batch = shape[0] if len(shape) == 3 else 1
     step = strides[0] if batch > 1 else rows * columns
-    ways = (("n", rows, columns, down, along), ("t", columns, rows, along, down))
+    ways = [("n", rows, columns, down, along), ("t", columns, rows, along, down)]
+    if columns == 1 < rows:
+        ways.reverse()
     for letter, lines, width, line, next_ in ways:
         if step == rows * columns and (width == 1 or next_ == 1) and (lines == 1 or line == width):
             return letter, None

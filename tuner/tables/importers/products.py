@@ -145,10 +145,10 @@ def _scales(arrays: Sequence[Array | None], m: int, n: int) -> str:
 
 
 def _letter(array: Array) -> str:
-    """`n` for dense rows, `t` for dense columns of a matrix; empty for neither."""
+    """`n` for dense rows, `t` for dense columns of a matrix, as `gemmtune.layouts` reads it; empty for neither."""
     (rows, columns), (down, along) = array.shape[-2:], array.strides[-2:]
     if columns == 1 or along == 1:
-        return "n"
+        return "t" if columns == 1 < rows and down == 1 else "n"
     return "t" if rows == 1 or down == 1 else ""
 
 
