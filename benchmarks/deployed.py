@@ -37,6 +37,7 @@ from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
+from space.errors import ProblemError
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
 from space.registry import family_named
@@ -241,7 +242,10 @@ def main() -> int:
     )
     add_out(options)
     given = options.parse_args()
-    problems = part_of([*named_problems(given.problems)], given.part)
+    try:
+        problems = part_of([*named_problems(given.problems)], given.part)
+    except ProblemError as error:
+        options.error(str(error))
     listed = [name for name, _, _ in problems]
     if given.merge:
         return merged(given.merge, listed, given.out)

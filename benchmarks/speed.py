@@ -137,7 +137,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     """One problem's row and provenance, or the reason why there is none."""
     started = time.perf_counter()
     try:
-        problem = problem_of_entry(one)
+        problem = problem_of_entry(one, str(one["name"]))
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         report = tune(store, worker, problem, budget, guidance=guidance)
     except (SpaceError, TunerError) as error:
