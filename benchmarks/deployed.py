@@ -33,6 +33,7 @@ from benchmarks.deployed_table import Part, Row, merged, table
 from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, Arm, Energy, times
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, command_of, facts_of, facts_table, publish
+from gemmtune.layouts import layout_of
 from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
@@ -147,7 +148,7 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     """Measures one problem; the reason where it can't be."""
     best = store.best(problem, device)
     if best is None:
-        return "was not tuned"
+        return f"{problem.title} was not tuned"
     profile, sets = find_profile(device), sets_of(problem)
     expected_us = 2.0 + (roofline_us(problem, profile) if profile else 0.0)
     configs = {"served": best.config, **candidates(store, best)}
@@ -177,8 +178,21 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     )  # fmt: skip
 
 
+def as_seen(problem: Gemm) -> Gemm:
+    """The problem that `gemmtune.torch` reads off the operands: a single row or column has one layout of the two."""
+
+    def letter(said: str, rows: int, columns: int) -> str:
+        found = layout_of((rows, columns), (1, rows) if said == "t" else (columns, 1), 1)
+        return found[0] if found else said
+
+    a, b = problem.layout
+    return replace(problem, layout=letter(a, problem.m, problem.k) + letter(b, problem.k, problem.n))
+
+
 def unlike(problem: Gemm) -> str:
     """Why the arms compute another product than this one; empty where they don't."""
+    if problem.dtype not in MULTIPLIED:
+        return f"the arms multiply {', '.join(MULTIPLIED)}, not {problem.dtype}"
     plain = problem.batch == 1 and problem.epilogue == "none"
     return "" if plain else "the arms multiply two matrices, without a batch or an epilogue"
 
@@ -215,6 +229,7 @@ def measured(
         for name, group, problem in wanted:
             if time.monotonic() > ends:
                 return
+            problem = as_seen(problem)
             try:
                 why = unlike(problem)
                 seconds = None if why else tuned(problem)
@@ -262,7 +277,7 @@ def main() -> int:
         part.begin(command_of("deployed"), facts_of(facts_table("deployed", read)))
     if given.backup and not Path(given.db).exists():
         restore_backup(given.backup, database_url(given.db))
-    wanted = [one for one in problems if one[2].dtype in MULTIPLIED and one[0] not in done]
+    wanted = [one for one in problems if one[0] not in done]
     for name, found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
         if isinstance(found, str):
             part.refused[name] = found

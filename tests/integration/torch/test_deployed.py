@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -15,8 +16,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from benchmarks import deployed, deployed_timing  # noqa: E402
 from benchmarks.deployed_timing import Arm, Energy, Times  # noqa: E402
 from gemmtune.torch import kernels  # noqa: E402
+from gemmtune.torch.operands import problem_of  # noqa: E402
 from space.config import Config  # noqa: E402
-from space.kinds.gemm import Gemm  # noqa: E402
+from space.kinds.gemm import LAYOUTS, Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, PROVENANCE, measured, study_key  # noqa: E402
 from tuner.evidence.picks import bests_of  # noqa: E402
@@ -128,9 +130,38 @@ def test_a_product_that_the_arms_do_not_compute_is_refused_before_it_is_tuned(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
     monkeypatch.setattr(deployed, "tuner_of", lambda *_: nullcontext(None))
     wanted = [("batch", "moe", Gemm.of(16, 64, 64, batch=4)), ("bias", "decode", Gemm.of(16, 64, 64, epilogue="bias"))]
+    wanted.append(("sums", "decode", Gemm.of(16, 64, 64, "fp16_acc16")))
     found = dict(deployed.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
-    assert [*found] == ["batch", "bias"]
-    assert {*found.values()} == {"the arms multiply two matrices, without a batch or an epilogue"}
+    assert [*found] == ["batch", "bias", "sums"]
+    assert found["batch"] == found["bias"] == "the arms multiply two matrices, without a batch or an epilogue"
+    assert str(found["sums"]).endswith("int8, not fp16_acc16")
+
+
+def test_the_problem_that_is_tuned_is_the_one_that_torch_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = list[Gemm]()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
+    monkeypatch.setattr(deployed, "tuner_of", lambda *_: nullcontext(tuned.append))
+    wanted = [("row", "decode", Gemm.of(1, 64, 64, layout="tn")), ("column", "decode", Gemm.of(64, 1, 64))]
+    found = dict(deployed.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
+    assert [problem.layout for problem in tuned] == ["nn", "nt"]
+    assert found["row"] == "bf16 nn 1x64x64 was not tuned"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", list(itertools.product((1, 7), (1, 5), (1, 3))))
+def test_layouts_are_read_off_operands_like_those_that_are_timed(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], layout: str
+) -> None:
+    randn, empty = torch.randn, torch.empty
+    monkeypatch.setattr(torch, "randn", lambda *sizes, device, dtype: randn(*sizes, dtype=dtype))
+    monkeypatch.setattr(torch, "empty", lambda *sizes, device, dtype: empty(*sizes, dtype=dtype))
+    monkeypatch.setattr(deployed, "MOST_SETS", 1)
+    problem = Gemm.of(*shape, layout=layout)
+    a, b, *_ = deployed.sets_of(problem)[0]
+    asked = problem_of(a, b, None, None, 1.0, "none", torch.bfloat16, False)
+    assert deployed.as_seen(problem) == asked
 
 
 class Replayed:
