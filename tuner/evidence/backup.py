@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -158,7 +159,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 digest.update(data)
                 rows += 1
                 yield document
-    except (OSError, EOFError, ValueError, AttributeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, AttributeError) as error:
         raise StoreError(f"{path} can't be read as a backup ({error}): use another one") from error
     raise StoreError(f"{path} ends before its last line: it was cut short; use another backup")
 

@@ -130,6 +130,11 @@ def changed(data: bytes) -> bytes:
     return gzip.compress(gzip.decompress(data).replace(b'"median_us":', b'"median_us":9', 1))
 
 
+def flipped(data: bytes) -> bytes:
+    """With a kind of block that deflate doesn't have, behind gzip's header of ten bytes."""
+    return data[:10] + bytes([data[10] | 0b110]) + data[11:]
+
+
 def dropped(data: bytes) -> bytes:
     lines = gzip.decompress(data).splitlines(keepends=True)
     return gzip.compress(b"".join(lines[:3] + lines[4:]))
@@ -142,6 +147,7 @@ def dropped(data: bytes) -> bytes:
         (changed, "damaged"),
         (dropped, "damaged"),
         (lambda data: data[: len(data) // 2], "can't be read"),
+        (flipped, "can't be read"),
         (lambda data: b"nothing", "can't be read"),
         (lambda data: gzip.compress(b"{}\n"), "not a backup of this version"),
         (lambda data: gzip.compress(b"[1]\n"), "can't be read"),
