@@ -19,9 +19,9 @@ from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
-from tuner.evidence.physics import out_of_range, quarantined
+from tuner.evidence.physics import out_of_range, quarantined, unreadable
 from tuner.evidence.picks import verdicts
-from tuner.evidence.records import Best, Outcome, Unreadable
+from tuner.evidence.records import Best, Outcome, StoredMeasurement, Unreadable
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
@@ -77,7 +77,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
-        wrong = quarantined(best.device) or out_of_range(best.winner.measurement) or _revoked(session, best.winner.id)
+        wrong = quarantined(best.device) or _untrue(session, best.winner)
         accepted, why = (False, wrong) if wrong else _judge(session, of, row, best)
         if accepted:
             row = rows[best.policy.value] = row or BestRow(**of, policy=best.policy.value, served=False)
@@ -92,10 +92,13 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     return remarks
 
 
-def _revoked(session: Session, number: int) -> str:
-    """Why a measurement is out of the running; empty if it is not."""
+def _untrue(session: Session, winner: StoredMeasurement) -> str:
+    """Why a measurement can't be best, whatever its time; empty if it can."""
+    # What readers leave out must hide no best that they can read.
+    if wrong := unreadable(winner.measurement) or out_of_range(winner.measurement):
+        return wrong
     # Whoever decided this best may have read its finals before.
-    return "it was revoked" if session.get(RevokedRow, number) else ""
+    return "it was revoked" if session.get(RevokedRow, winner.id) else ""
 
 
 def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:

@@ -44,9 +44,11 @@ def out_of_range(measurement: Measurement) -> str:
     """Why the samples of a correct measurement are no times of one kernel on any card; empty if they may be."""
     if not measurement.samples_us:
         return ""
+    # Each by itself: a NaN among others is neither the least nor the most.
+    wrong = [time_us for time_us in measurement.samples_us if not in_range(time_us)]
+    if wrong:
+        return f"a sample of {wrong[0]:g} µs: a clock measures {LEAST_US:g} to {MOST_US:g} µs"
     least, most = min(measurement.samples_us), max(measurement.samples_us)
-    if not (in_range(least) and in_range(most)):
-        return f"samples from {least:g} to {most:g} µs: a clock measures {LEAST_US:g} to {MOST_US:g} µs"
     if most > MOST_SPREAD * least:
         return f"samples from {least:g} to {most:g} µs: more than a factor of {MOST_SPREAD:g} apart"
     return ""

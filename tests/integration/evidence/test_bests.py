@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +75,18 @@ def test_one_measured_on_a_gpu_comes_before_a_replayed_one(store: Store, databas
     if store.embedded:
         with QuickBests.open(database_url) or pytest.fail("not opened") as quick:
             assert quick.best(NEAR, DEVICE) == best
+
+
+@pytest.mark.parametrize("wrong", [{"samples_us": (5.0, math.nan, 5.0)}, {"product_joules": math.nan}], ids=str)
+def test_what_readers_leave_out_replaces_no_best(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    # PostgreSQL stores no NaN in JSON; SQLite does.
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        best = put(store, CHAINED, 10.0)
+        faster = replace(measured(BURST, 5.0, NEAR, "final", policy=Policy.CHAIN), **wrong)
+        stored = store.record(store.begin_study(study_key(NEAR), fresh=True).id, faster, PROVENANCE)
+        (remark,) = store.set_bests([Best(NEAR, DEVICE, "cuda", stored, None, None, None, 1, {})])
+        assert "its numbers are not finite" in remark
+        assert store.best(NEAR, DEVICE) == best
 
 
 def test_the_history_is_of_one_problem_on_one_device(store: Store) -> None:

@@ -67,6 +67,7 @@ def test_what_may_be_missing_or_zero_is_shown(changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("samples", "said"), [
     ((1.0, MOST_SPREAD), ""), ((1.0, MOST_SPREAD * 1.01), "more than a factor of 20 apart"),
+    ((1.0, math.nan, 1.0), "a sample of nan µs: a clock measures"),
     ((LEAST_US / 2, LEAST_US), "a clock measures"), ((MOST_US / 2, MOST_US * 2), "a clock measures"),
 ])  # fmt: skip
 def test_samples_are_times_of_one_kernel(samples: tuple[float, ...], said: str) -> None:
