@@ -21,7 +21,7 @@ from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
 from tuner.evidence.picks import verdicts
-from tuner.evidence.records import Best, Outcome, StoredMeasurement, Unreadable
+from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
@@ -88,7 +88,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
                            f"{best.policy.value}: {why}")  # fmt: skip
             _log.warning("%s (%s)", remarks[-1], best.winner.author)
     if taken:
-        serve(session, first, rows)
+        serve(session, first.problem, first.device, first.winner.provenance, rows)
     return remarks
 
 
@@ -131,8 +131,11 @@ def replace(session: Session, row: BestRow, best: Best, reason: str) -> None:
     session.flush()
 
 
-def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
+def serve(
+    session: Session, problem: Problem, device: str, newest: Provenance | None, rows: Mapping[str, BestRow]
+) -> None:
     """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any."""
+    ran = newest.program if newest else None
     programs = {
         policy: by.program if (by := codec.provenance_of(content)) else None
         for policy, content in session.execute(
@@ -142,8 +145,8 @@ def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
             .where(BestRow.id.in_([row.id for row in rows.values()]))
         )
     }
-    ours = [policy for policy, program in programs.items() if program == newest.winner.provenance.program]
-    order = [policy.value for policy in verdicts(newest.problem, newest.device)]
+    ours = [policy for policy, program in programs.items() if program == ran]
+    order = [policy.value for policy in verdicts(problem, device)]
     chosen = min(ours or programs, key=order.index)
     session.execute(
         update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),

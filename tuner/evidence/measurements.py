@@ -12,7 +12,7 @@ from sqlalchemy import Select, Table, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from tuner.errors import AlreadyMeasured, Quarantined
+from tuner.errors import AlreadyMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
@@ -160,9 +160,15 @@ def _repeats(error: IntegrityError) -> bool:
     return state == _UNIQUE_VIOLATION if state else str(error.orig).startswith("UNIQUE constraint failed")
 
 
-def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
-    """The measurements that a query selects, ordered by id, without those that can't be true."""
-    return _readable(session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id)))
+def read(
+    session: Session, query: Select[MeasurementRow], without: type[StoreError] = Quarantined
+) -> list[StoredMeasurement]:
+    """The measurements that a query selects, ordered by id, without those that can't be true.
+
+    Args:
+        without: errors of what is left out; `StoreError` for those of another version too.
+    """
+    return _readable(session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id)), without)
 
 
 def page(session: Session, query: Select[MeasurementRow], after: int, limit: int) -> list[StoredMeasurement]:
@@ -178,12 +184,12 @@ def page(session: Session, query: Select[MeasurementRow], after: int, limit: int
     return found
 
 
-def _readable(rows: Iterable[MeasurementRow]) -> list[StoredMeasurement]:
+def _readable(rows: Iterable[MeasurementRow], without: type[StoreError] = Quarantined) -> list[StoredMeasurement]:
     found = []
     for row in rows:
         try:
             found.append(codec.stored(row))
-        except Quarantined as error:
+        except without as error:
             _log.error("left out: %s", error)
     return found
 

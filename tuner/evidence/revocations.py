@@ -6,16 +6,18 @@ any remaining finals loses its best.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, func, insert, literal, select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session
 
 from space.devices import find_profile
-from tuner.errors import NothingCorrect, UnknownWorker
+from space.problem import Problem
+from tuner.errors import NothingCorrect, StoreError, UnknownWorker
 from tuner.evidence import bests, changes, codec, measurements, studies
 from tuner.evidence.best_changes import Past, judge, record
 from tuner.evidence.campaign_models import WorkerRow
@@ -34,11 +36,13 @@ from tuner.evidence.models import (
 from tuner.evidence.physics import impossible
 from tuner.evidence.picks import bests_of
 from tuner.evidence.postgresql import allow_pauses
-from tuner.evidence.records import Best, Policy, Revocation, StoredMeasurement, StudyKey
+from tuner.evidence.records import Best, Revocation, StoredMeasurement
 from tuner.evidence.store import Store
 
 #: A call that revokes recomputes bests for this long; a service's sweep does the rest.
 _SECONDS = 10.0
+
+_log = logging.getLogger("gemmtune.bests")
 
 
 def revoke(
@@ -85,18 +89,22 @@ def newest(store: Store) -> int:
 
 
 def settle(store: Store, seconds: float = math.inf) -> int:
-    """Replaces bests whose measurement was revoked, for at most `seconds`; returns the number of problems."""
+    """Replaces bests whose measurement was revoked, for at most `seconds`; returns the number of problems.
+
+    Problems of a kind that this version does not know are left to one that does: here they answer nothing.
+    """
     until = time.monotonic() + seconds
     query = select(BestRow.problem_id, BestRow.device_id, RevocationRow.worker, RevocationRow.token)
     query = query.join(RevokedRow, RevokedRow.measurement_id == BestRow.measurement_id)
     with store.transaction() as session:
         rows = session.execute(query.join(RevocationRow, RevocationRow.id == RevokedRow.revocation_id)).all()
     found = {row[:2]: f"what {f'worker {row[2]}' if row[2] else f'token {row[3]}'} told was revoked" for row in rows}
-    for count, ((problem_id, device_id), reason) in enumerate(found.items()):
+    count = 0
+    for (problem_id, device_id), reason in found.items():
         if time.monotonic() > until:
-            return count
-        _rebuild(store, problem_id, device_id, reason)
-    return len(found)
+            break
+        count += _rebuild(store, problem_id, device_id, reason)
+    return count
 
 
 def release(store: Store) -> int:
@@ -109,9 +117,7 @@ def release(store: Store) -> int:
         if not known:
             return 0
         pairs = session.execute(finals.where(MeasurementRow.device_id.in_(known))).all()
-    for problem_id, device_id in pairs:
-        _rebuild(store, problem_id, device_id, "the card is known now")
-    return len(pairs)
+    return sum(_rebuild(store, problem_id, device_id, "the card is known now") for problem_id, device_id in pairs)
 
 
 def _authored(session: Session, worker: str, token: str) -> ColumnElement[bool]:
@@ -141,32 +147,34 @@ def _end_studies(session: Session, revocation_id: int) -> None:
     """Begins the next generation of every study that a revocation touched."""
     touched = select(MeasurementRow.study_id).join(RevokedRow, RevokedRow.measurement_id == MeasurementRow.id)
     touched = touched.where(RevokedRow.revocation_id == revocation_id).distinct()
-    rows = (
-        select(StudyRow)
-        .where(StudyRow.id.in_(touched))
-        .options(joinedload(StudyRow.problem), joinedload(StudyRow.device))
-    )
-    for study in session.scalars(rows).all():
-        problem = codec.problem_of(study.problem.key)
-        key = StudyKey(problem, study.device.name, study.device.kind, Policy(study.policy), study.family, study.source)
-        if studies.begin(session, key, study.problem_id, study.device_id).id == study.id:
-            studies.begin(session, key, study.problem_id, study.device_id, fresh=True)
+    for study in session.scalars(select(StudyRow).where(StudyRow.id.in_(touched))).all():
+        studies.renew(session, study)
 
 
 _FINALS = (MeasurementRow.stage == "final", MeasurementRow.outcome == "correct", IN_THE_RUNNING)
 
 
-def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None:
-    """Replaces a problem's bests that are missing or revoked by those of the remaining finals."""
+def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool:
+    """Replaces a problem's bests that are missing or revoked by those of the remaining finals.
+
+    Returns:
+        False where this version does not know the problem's kind: it is left to one that does.
+    """
     of = {"problem_id": problem_id, "device_id": device_id}
     with store.transaction() as session:
         allow_pauses(session.connection())
-        standing = _remaining(session, of)
+        try:
+            problem = codec.problem_of(session.get_one(ProblemRow, problem_id).key)
+        except StoreError as error:
+            _log.error("bests are left as they are: %s", error)
+            return False
+        device = session.get_one(DeviceRow, device_id).name
+        standing = _remaining(session, of, problem, device)
     with store.transaction(writes=True) as session:
         changes.lock(session, "best")
         if any(session.get(RevokedRow, best.winner.id) for best in standing.values()):
             # By another revocation, which found nothing of them to replace.
-            standing = _remaining(session, of)
+            standing = _remaining(session, of, problem, device)
         rows = bests.rows_of(session, of)
         revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
         for policy in sorted(revoked - standing.keys()):
@@ -176,8 +184,13 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None
             row = rows.setdefault(policy, BestRow(**of, policy=policy, served=False))
             bests.replace(session, row, standing[policy], reason)
         if rows and (taken or revoked):
-            newest = standing[taken[-1]] if taken else codec.best_of(codec.best_columns(next(iter(rows.values()))))
-            bests.serve(session, newest, rows)
+            # What is left may be of another version, which this one can't read.
+            newest = (
+                standing[taken[-1]].winner.provenance if taken
+                else codec.provenance_of(next(iter(rows.values())).measurement.provenance.content)
+            )  # fmt: skip
+            bests.serve(session, problem, device, newest, rows)
+    return True
 
 
 def _remove(session: Session, row: BestRow, reason: str) -> None:
@@ -192,10 +205,9 @@ def _remove(session: Session, row: BestRow, reason: str) -> None:
         other.version = changes.count(session, "best")
 
 
-def _remaining(session: Session, of: dict[str, int]) -> dict[str, Best]:
+def _remaining(session: Session, of: dict[str, int], problem: Problem, device: str) -> dict[str, Best]:
     """The bests by policy that the finals in the running would make, in their order."""
-    problem = codec.problem_of(session.get_one(ProblemRow, of["problem_id"]).key)
-    profile = find_profile(session.get_one(DeviceRow, of["device_id"]).name)
+    profile = find_profile(device)
     if profile is None:
         return {}
     undone = select(BestChangeRow.previous_id).filter_by(**of).where(BestChangeRow.reason.endswith("was rolled back"))
@@ -204,7 +216,8 @@ def _remaining(session: Session, of: dict[str, int]) -> dict[str, Best]:
     numbered = session.execute(query.with_only_columns(MeasurementRow.id, MeasurementRow.series))
     series = {number: place for number, place in numbered}
     finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
-    for final in measurements.read(session, query):
+    # What another version measured is no rival here: this one could not serve it.
+    for final in measurements.read(session, query, without=StoreError):
         if final.id not in rolled_back and not impossible(problem, profile, final.measurement):
             finals[final.study_id, series[final.id]].append(final)
     standing: dict[str, Best] = {}

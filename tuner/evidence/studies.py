@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from space.problem import Problem
@@ -27,16 +27,22 @@ def begin(session: Session, key: StudyKey, problem: int, device: int, fresh: boo
     query = select(StudyRow).filter_by(**same).order_by(StudyRow.generation.desc()).limit(1)
     latest = session.scalars(query).one_or_none()
     if latest is None or fresh:
-        row = same | {
-            "generation": latest.generation + 1 if latest else 0,
-            "status": StudyStatus.RUNNING.value,
-            "stopped_because": "",
-            "created_at": datetime.now(UTC),
-        }
         # Another process may begin the same study now: both then use that one.
-        insert_new(session, StudyRow, [row])
+        insert_new(session, StudyRow, [same | _begun(latest.generation + 1 if latest else 0)])
         latest = session.scalars(query).one()
     return StudyRecord(latest.id, key, StudyStatus(latest.status), codec.utc(latest.created_at), latest.stopped_because)
+
+
+def renew(session: Session, study: StudyRow) -> None:
+    """Begins the next generation of a study that is its key's latest, whatever this version can read of the key."""
+    same = {name: getattr(study, name) for name in ("problem_id", "device_id", "policy", "family", "source")}
+    if study.generation == session.scalar(select(func.max(StudyRow.generation)).filter_by(**same)):
+        insert_new(session, StudyRow, [same | _begun(study.generation + 1)])
+
+
+def _begun(generation: int) -> dict[str, Any]:
+    return {"generation": generation, "status": StudyStatus.RUNNING.value, "stopped_because": "",
+            "created_at": datetime.now(UTC)}  # fmt: skip
 
 
 def set_status(session: Session, study_id: int, status: StudyStatus, because: str) -> None:

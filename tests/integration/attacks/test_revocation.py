@@ -28,7 +28,7 @@ from tuner.evidence.records import Author, Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results, rounds
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
-from workers.measurement import Measurement
+from workers.measurement import Measurement, Policy
 
 PROBLEM = PROBLEMS[0]
 ASKED = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
@@ -281,6 +281,61 @@ def test_finals_that_no_kernel_could_reach_replace_no_revoked_best(store: Store)
         tell(fleet.hand(number), us, forged=number == 1)
     revocations.revoke(store, worker="worker-1")
     assert served_us(store) == 10.0
+
+
+def unknown(store: Store, table: str, key: str) -> None:
+    """Renames a problem or a config to one of another version, past all of our code."""
+    with store.transaction(writes=True) as session:
+        if store.embedded:
+            session.execute(text(f"DROP TRIGGER {table}_fixed"))
+        else:
+            session.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
+        session.execute(text(f"UPDATE {table} SET key = 'later' || key WHERE key = :key"), {"key": key})
+
+
+def test_a_final_of_another_version_keeps_no_revoked_best(store: Store) -> None:
+    fleet = Fleet(store)
+    other, good, bad = (fleet.hand(number) for number in range(3))
+    fleet.campaign([PROBLEM])
+    task = other.claimed()
+    other.begin(task)
+    later = FAMILY.config({"tile_n": 192})
+    told = [measured(later, 9.0, PROBLEM), measured(later, 9.0, PROBLEM, "final", samples=11)]
+    other.report(task, told, ended="done")
+    tell(good, 10.0)
+    tell(bad, 5.0, forged=True)
+    unknown(store, "config", later.key)
+    assert revocations.revoke(store, worker="worker-2").bests == 1
+    assert served_us(store) == 10.0
+
+
+def test_a_best_of_another_version_under_a_second_policy_keeps_no_revoked_one(store: Store) -> None:
+    tell(Fleet(store).hand(1), 5.0, forged=True)
+    later = FAMILY.config({"tile_n": 192})
+    study = store.begin_study(study_key(PROBLEM), fresh=True)
+    hot = measured(later, 9.0, PROBLEM, "final", samples=11, policy=Policy.SUSTAINED)
+    stored = store.record(study.id, hot, PROVENANCE)
+    store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, 1, {})])
+    unknown(store, "config", later.key)
+    revocations.revoke(store, worker="worker-1")
+    assert store.counts()["best"] == 1
+    assert store.best_changes(PROBLEM, DEVICE)[-1].measurement_id is None
+
+
+def test_a_problem_of_another_version_holds_up_no_revocation(store: Store) -> None:
+    fleet = Fleet(store)
+    hand = fleet.hand(1)
+    for problem in (PROBLEM, PROBLEMS[1]):
+        fleet.campaign([problem])
+        task = hand.claimed()
+        hand.begin(task)
+        told = [measured(FORGED, 500.0, problem), measured(FORGED, 500.0, problem, "final", samples=11)]
+        hand.report(task, told, ended="done")
+    unknown(store, "problem", PROBLEM.key)
+    found = revocations.revoke(store, worker="worker-1")
+    assert (found.measurements, found.bests, store.best(PROBLEMS[1], DEVICE)) == (4, 1, None)
+    # The unknown one is left to a version that knows it.
+    assert (revocations.settle(store), store.counts()["best"]) == (0, 1)
 
 
 def test_what_is_revoked_while_a_best_is_stored_does_not_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
