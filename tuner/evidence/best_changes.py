@@ -7,6 +7,7 @@ not come back by itself, so workers of two versions don't overwrite each other's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from tuner.evidence.records import Best, BestChange, Policy, Provenance, Removed
 
 #: Columns of a best beside its measurement: what a rollback restores.
 EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed")
+#: Reason of a change that undoes another one.
+_UNDOING: Final = re.compile(r"change (\d+) was rolled back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,26 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
     if session.get(RevokedRow, row.previous_id) is not None:
         raise NothingMeasured(f"measurement {row.previous_id}, best before change {number}, was revoked")
     return row
+
+
+def undoing(number: int) -> str:
+    """The reason of a change that undoes this one."""
+    return f"change {number} was rolled back"
+
+
+def rolled_back(session: Session, of: Mapping[str, int]) -> set[int]:
+    """Measurements of a problem on a device whose becoming best was undone, and stayed so."""
+    query = select(BestChangeRow).filter_by(**of).where(BestChangeRow.reason.endswith("was rolled back"))
+    found, undone = set[int](), set[int]()
+    for row in session.scalars(query.order_by(BestChangeRow.id)):
+        said = _UNDOING.fullmatch(row.reason)
+        if said and int(said[1]) in undone:
+            # It takes an undoing back, and judges nothing itself.
+            found.discard(row.measurement_id or 0)
+        else:
+            undone.add(row.id)
+            found.add(row.previous_id or 0)
+    return found
 
 
 def _changes() -> Select[*tuple[Any, ...]]:

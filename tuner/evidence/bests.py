@@ -16,7 +16,7 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import changes, codec, measurements
-from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
+from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
@@ -176,7 +176,7 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> i
         raise NothingMeasured(f"measurement {undone.previous_id}, best before change {number}, is best already")
     row = row or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
     version = changes.count(session, "best")
-    made = record(session, row, undone.previous_id, f"change {number} was rolled back", version)
+    made = record(session, row, undone.previous_id, undoing(number), version)
     assert undone.previous_id is not None
     row.measurement_id, row.version = undone.previous_id, version
     for name, value in (undone.previous_evidence or {}).items():

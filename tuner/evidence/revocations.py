@@ -19,11 +19,10 @@ from space.devices import find_profile
 from space.problem import Problem
 from tuner.errors import NothingCorrect, StoreError, UnknownWorker
 from tuner.evidence import bests, changes, codec, measurements, studies
-from tuner.evidence.best_changes import Past, judge, record
+from tuner.evidence.best_changes import Past, judge, record, rolled_back
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.measurements import IN_THE_RUNNING
 from tuner.evidence.models import (
-    BestChangeRow,
     BestRow,
     DeviceRow,
     MeasurementRow,
@@ -210,15 +209,14 @@ def _remaining(session: Session, of: dict[str, int], problem: Problem, device: s
     profile = find_profile(device)
     if profile is None:
         return {}
-    undone = select(BestChangeRow.previous_id).filter_by(**of).where(BestChangeRow.reason.endswith("was rolled back"))
-    rolled_back = set(session.scalars(undone))
+    undone = rolled_back(session, of)
     query = select(MeasurementRow).filter_by(**of).where(*_FINALS)
     numbered = session.execute(query.with_only_columns(MeasurementRow.id, MeasurementRow.series))
     series = {number: place for number, place in numbered}
     finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
     # What another version measured is no rival here: this one could not serve it.
     for final in measurements.read(session, query, without=StoreError):
-        if final.id not in rolled_back and not impossible(problem, profile, final.measurement):
+        if final.id not in undone and not impossible(problem, profile, final.measurement):
             finals[final.study_id, series[final.id]].append(final)
     standing: dict[str, Best] = {}
     past: dict[str, list[Past]] = defaultdict(list)

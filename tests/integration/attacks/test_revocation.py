@@ -272,6 +272,20 @@ def test_a_best_that_was_rolled_back_does_not_return_when_the_next_is_revoked(st
     assert served_us(store) == 10.0
 
 
+@pytest.mark.parametrize(("undone", "left_us"), [(1, None), (2, 10.0), (3, None)])
+def test_a_best_that_was_brought_back_is_rolled_back_no_more(
+    store: Store, undone: int, left_us: float | None
+) -> None:
+    fleet = Fleet(store)
+    for number, us in enumerate((10.0, 5.0)):
+        tell(fleet.hand(number), us, forged=number == 1)
+    for _ in range(undone):
+        store.roll_back(PROBLEM, DEVICE, store.best_changes(PROBLEM, DEVICE)[-1].id)
+    serves = {10.0: "worker-0", 5.0: "worker-1"}
+    revocations.revoke(store, worker=serves[served_us(store) or 0.0])
+    assert served_us(store) == left_us
+
+
 def test_finals_that_no_kernel_could_reach_replace_no_revoked_best(store: Store) -> None:
     study = store.begin_study(study_key(PROBLEM))
     (fast,) = store.record_many(study.id, [measured(HONEST, 0.002, PROBLEM, "final", samples=11)], PROVENANCE)
