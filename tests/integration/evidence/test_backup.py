@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,30 @@ def test_a_store_with_rows_is_left_alone(database_url: str, tmp_path: Path) -> N
         with pytest.raises(StoreError, match="has rows"):
             restore_backup(tmp_path / "b.gz", database_url)
         assert store.counts() == counts
+
+
+def test_who_writes_during_a_restore_waits_for_its_end(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/full.db") as store:
+        keep_best(store)
+        tokens.make(store, "restored", ["read"])
+        store.backup(tmp_path / "b.gz")
+    fill, writing = backup._fill, list[threading.Thread]()
+
+    def meanwhile(connection: sa.Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
+        writing.append(threading.Thread(target=tokens.make, args=(store, "late", ["read"])))
+        writing[0].start()
+        # It has to wait for the restore; without that it would end at once.
+        writing[0].join(0.5)
+        return fill(connection, lines)
+
+    monkeypatch.setattr(backup, "_fill", meanwhile)
+    with Store.open(database_url) as store:
+        restore_backup(tmp_path / "b.gz", database_url)
+        writing[0].join()
+        assert [token.name for token in tokens.tokens(store)] == ["restored", "late"]
+        assert store.changed()["best"] == 1
 
 
 def test_a_backup_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
