@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol
 from space.config import Config
 from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
-from space.errors import FamilyError, ProfileError
+from space.errors import FamilyError, ProfileError, SpaceError
 from space.families.common import plain_twin
 from space.family import Family
 from space.problem import Problem
@@ -175,8 +175,18 @@ def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
 
     Args:
         neighbours: `plain`, or `pdl` where the kernels around the product let the next one start early.
+
+    Raises:
+        SpaceError: `policy` times a product that has no such neighbours.
     """
-    return Policy.CHAIN_PDL if neighbours == "pdl" else policy
+    if neighbours != "pdl":
+        return policy
+    if policy not in (None, Policy.CHAIN, Policy.CHAIN_PDL):
+        raise SpaceError(
+            f"policy {policy} and neighbours pdl contradict each other: under {policy} a product has no neighbours; "
+            "leave one of them out"
+        )
+    return Policy.CHAIN_PDL
 
 
 def measured(best: Best) -> Answer:

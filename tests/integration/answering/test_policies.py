@@ -64,3 +64,10 @@ def test_the_command_takes_a_policy_or_neighbours(url: str) -> None:
         return float(json.loads(run.stdout)["time_us"])
 
     assert (said(), said("--policy", "burst"), said("--neighbours", "pdl")) == (10.0, 9.0, 9.5)
+
+
+def test_neighbours_are_refused_under_a_policy_that_has_none(url: str) -> None:
+    words = ("best", PROBLEM.shape, "--db", url, "--neighbours", "pdl", "--policy")
+    refused, chained = (CliRunner().invoke(app, [*words, policy]) for policy in ("burst", "chain"))
+    assert "policy burst and neighbours pdl contradict each other" in str(refused.exception)
+    assert "under chain_pdl" in chained.output

@@ -339,6 +339,9 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
         assert client.best(*shape, policy="sustained").why.startswith("nothing was measured under sustained")
         with pytest.raises(GemmtuneError, match="policy"):
             client.best(*shape, policy="calm")
+        with pytest.raises(GemmtuneError, match="under burst a product has no neighbours") as refusal:
+            client.best(*shape, policy="burst", neighbours="pdl")
+        assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")
 
 
 def test_the_client_asks_for_many_until_all_are_answered(
