@@ -16,7 +16,8 @@ from space.config import Config
 from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
-from space.families.common import plain_twin
+from space.explain import is_legal
+from space.families.common import early_twin, plain_twin
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
@@ -325,14 +326,16 @@ class _Question:
         won = neighbour.config == plain_twin(best.config)
         place, of = ("winner", "") if won else ("runner-up", " for its winner")
         why = f"{self.problem.shape} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
+        config, early = self.among_neighbours(neighbour.config)
         grounds = (
             f"{best.median_us:.2f} µs measured at {shape}{of}{_replay(best)}, {neighbour.octaves:.2f} octaves away; "
             f"{self.predictor(neighbour.config)} scales the time to the new shape",
             *((f"{shape}: {changed}",) if changed else ()),
+            *early,
             *self.grounds(neighbour.config),
         )
         time_us, interval_us = max(neighbour.time_us, self._bound_us), self._above_bound(neighbour.interval_us)
-        return Answer(self.problem, self.profile.name, policy, "nearest", neighbour.config, time_us,
+        return Answer(self.problem, self.profile.name, policy, "nearest", config, time_us,
                       best, why, interval_us, grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
@@ -344,10 +347,18 @@ class _Question:
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor(predicted.config)} ranks this config first"
-            return Answer(self.problem, self.profile.name, self.policy, "predicted", predicted.config,
+            config, early = self.among_neighbours(predicted.config)
+            return Answer(self.problem, self.profile.name, self.policy, "predicted", config,
                           max(predicted.time_us, self._bound_us), None, why, self._above_bound(predicted.interval_us),
-                          self.grounds(predicted.config))  # fmt: skip
+                          (*early, *self.grounds(config)))  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
+
+    def among_neighbours(self, config: Config) -> tuple[Config, tuple[str, ...]]:
+        """An unmeasured config as the question's neighbours let it start, and a sentence where that is early."""
+        early = early_twin(self.problem, config) if self.policy is Policy.CHAIN_PDL else None
+        if early is None or not is_legal(family_named(early.family), self.problem, early, self.profile):
+            return config, ()
+        return early, ("the kernels around it allow an early launch (pdl=1); the expected time is without one",)
 
     def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:
         """The part of an interval above the roofline bound, which no kernel beats."""

@@ -213,6 +213,24 @@ def test_neighbours_under_the_asked_policy_come_before_others() -> None:
     assert answer(bests, ASKED, DEVICE, Policy.CHAIN).policy is Policy.CHAIN
 
 
+@pytest.mark.parametrize("near", [True, False])
+@pytest.mark.parametrize(("shape", "policy", "pdl"), [
+    ("2048x4096x4096", Policy.CHAIN_PDL, 1), ("2048x4096x4096", Policy.CHAIN, 0),
+    # Too long for an early launch to show.
+    ("65536x8192x8192", Policy.CHAIN_PDL, 0),
+])  # fmt: skip
+def test_what_was_not_measured_starts_early_where_the_neighbours_allow_it(
+    model: LearnedModel, near: bool, shape: str, policy: Policy, pdl: int
+) -> None:
+    problem, config = Gemm.parse(shape), FAMILY.config({})
+    bests = Bests(best_of(shape.replace("4096", "4032").replace("8192x", "8064x"), config, 50.0)) if near else Bests()
+    found = answer(bests, problem, DEVICE, policy, None if near else model)
+    assert found.source == ("nearest" if near else "predicted")
+    assert found.config is not None
+    assert found.config["pdl"] == pdl
+    assert any("an early launch (pdl=1)" in ground for ground in found.grounds) == bool(pdl)
+
+
 def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:
     assert answer(Bests(best_of("1024x4096x4096", TILES[0], 80.0)), ASKED, DEVICE).source == "nearest"
     there = best_of("256x4096x4096", TILES[0], 20.0)
