@@ -31,7 +31,7 @@ from tuner.evidence.stats import median_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
-from workers.measurement import Policy
+from workers.measurement import SCREENING, Policy
 
 Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "none"]
 
@@ -350,7 +350,7 @@ class _Question:
             config, early = self.among_neighbours(predicted.config)
             return Answer(self.problem, self.profile.name, self.policy, "predicted", config,
                           max(predicted.time_us, self._bound_us), None, why, self._above_bound(predicted.interval_us),
-                          (*early, *self.grounds(config)))  # fmt: skip
+                          (*early, *self.grounds(config), *self.of_screening(config)))  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
 
     def among_neighbours(self, config: Config) -> tuple[Config, tuple[str, ...]]:
@@ -359,6 +359,13 @@ class _Question:
         if early is None or not is_legal(family_named(early.family), self.problem, early, self.profile):
             return config, ()
         return early, ("the kernels around it allow an early launch (pdl=1); the expected time is without one",)
+
+    def of_screening(self, config: Config) -> tuple[str, ...]:
+        """A sentence where the learned model knows no finals under the asked policy: it expects a screening's time."""
+        model = self.judge.learned(config.family)
+        if model is None or self.policy is SCREENING or self.policy.value in model.facts.served:
+            return ()
+        return (f"no times under {self.policy.value} were learned: the expected one is {SCREENING.value}'s",)
 
     def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:
         """The part of an interval above the roofline bound, which no kernel beats."""

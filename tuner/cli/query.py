@@ -81,9 +81,10 @@ def _show_answer(found: Answer) -> None:
     if found.config:
         console.print(f"  {found.config.family}: {found.config.knobs_text}")
     if found.time_us and found.tflops:
-        word = "" if found.source in MEASURED else "estimated "
+        # The reason names the policy of what was measured for the very problem.
+        word, under = ("", "") if found.source in MEASURED else ("estimated ", f" under {found.policy.value}")
         between = f" ({found.interval_us[0]:.2f} to {found.interval_us[1]:.2f})" if found.interval_us else ""
-        console.print(f"  {word}{found.time_us:.2f} µs{between}, {found.tflops:.1f} TFLOP/s")
+        console.print(f"  {word}{found.time_us:.2f} µs{between}{under}, {found.tflops:.1f} TFLOP/s")
     if found.best and found.source in MEASURED:
         print_comparison(found.best)
     for ground in found.grounds:

@@ -71,3 +71,8 @@ def test_neighbours_are_refused_under_a_policy_that_has_none(url: str) -> None:
     refused, chained = (CliRunner().invoke(app, [*words, policy]) for policy in ("burst", "chain"))
     assert "policy burst and neighbours pdl contradict each other" in str(refused.exception)
     assert "under chain_pdl" in chained.output
+
+
+def test_the_command_names_the_policy_of_an_estimate(url: str) -> None:
+    run = CliRunner().invoke(app, ["best", "16x2112x7000", "--db", url], catch_exceptions=False)
+    assert " under chain, " in run.stdout.splitlines()[2]

@@ -251,6 +251,16 @@ def test_a_prediction_has_a_time_an_interval_and_says_what_it_learned_from(model
     assert "octaves" in found.grounds[1]
 
 
+@pytest.mark.parametrize(("policy", "said"), [(Policy.ROUNDS, True), (Policy.CHAIN, False), (Policy.BURST, False)])
+def test_a_prediction_under_a_policy_that_was_not_learned_says_whose_time_it_is(
+    model: LearnedModel, policy: Policy, said: bool
+) -> None:
+    facts = model.facts.model_copy(update={"served": {"chain": (0.0, 0.1, 0.2)}})
+    found = answer(Bests(), ASKED, DEVICE, policy, dataclasses.replace(model, facts=facts))
+    sentence = f"no times under {policy.value} were learned: the expected one is burst's"
+    assert (sentence in found.grounds) == said
+
+
 def test_without_a_model_of_this_device_the_analytic_one_predicts(model: LearnedModel) -> None:
     other = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": "NVIDIA H100 PCIe"}))
     found = answer(Bests(), ASKED, DEVICE, model=other)
