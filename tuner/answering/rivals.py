@@ -29,5 +29,8 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
     finals = store.finals_beside(best.winner.id) if best else []
     under = [one for one in finals if best and one.measurement.policy is best.policy]
     if not under:
-        raise NothingMeasured(f"no finals of {problem.title} on {device} are stored: run `{tune_command(problem)}`")
+        asked = f" under {policy.value}" if policy else ""
+        raise NothingMeasured(
+            f"no finals of {problem.title} on {device}{asked} are stored: run `{tune_command(problem)}`"
+        )
     return sorted(under, key=lambda one: one.measurement.median_us)
