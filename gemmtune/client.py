@@ -49,6 +49,7 @@ class BestAnswer:
         time_us, tflops: measured if `source` is `measured`, `stale` or `recorded`, else estimated; None where nothing
             is known.
         why: one sentence that explains the source.
+        policy: what the time stands for, as in `chain`; empty where a service does not say.
         document: the complete answer, including its evidence.
     """
 
@@ -59,6 +60,10 @@ class BestAnswer:
     tflops: float | None
     why: str
     document: Mapping[str, Any]
+
+    @property
+    def policy(self) -> str:
+        return str(self.document.get("policy", ""))
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:

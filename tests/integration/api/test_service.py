@@ -335,7 +335,7 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
         assert client.best(*shape).time_us == 10.0
         assert client.best(*shape, policy="burst").time_us == 9.0
         early = client.best(*shape, neighbours="pdl")
-        assert (early.time_us, early.knobs["pdl"]) == (9.5, 1)
+        assert (early.time_us, early.knobs["pdl"], early.policy) == (9.5, 1, "chain_pdl")
         assert client.best(*shape, policy="sustained").why.startswith("nothing was measured under sustained")
         with pytest.raises(GemmtuneError, match="policy"):
             client.best(*shape, policy="calm")
