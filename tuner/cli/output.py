@@ -100,7 +100,12 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def print_comparison(best: Best) -> None:
-    """Prints a best's ratios to cuBLASLt; where one of cuBLASLt's own candidates is the best, says so instead."""
+    """Prints a best's energy where it was counted, and its ratios to cuBLASLt.
+
+    Where one of cuBLASLt's own candidates is the best, says so instead of ratios.
+    """
+    if (joules := best.winner.measurement.product_joules) is not None:
+        console.print(f"  {joules:.4g} J a product")
     if best.config.family == LIBRARY:
         ratio = best.versus_first
         ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""

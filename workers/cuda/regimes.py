@@ -74,6 +74,10 @@ SHORT: Final = Pace(1.0, 0.25, 0.25, passes=2, near=0.01)
 #: Where it can't.
 BRIEF: Final = Pace(0.06, 0.035, 0.025, passes=3, near=0.025)
 
+#: Blocks that are long enough for a counter that moves ten times a second, and what is said where it is missing.
+METERED_SECONDS: Final = 0.4
+NO_ENERGY: Final = "no energy: the device has no counter of its own, or one too coarse for these blocks"
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -169,8 +173,9 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         powers = [block.watts for block in taken if block.watts is not None]
         median = statistics.median(block.us for block in taken)
         joules = statistics.mean(powers) * median / 1e6 if powers else None
+        untold = joules is None and pace.block_seconds >= METERED_SECONDS
         rival.taken[Policy.SUSTAINED] = Taken(
-            tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
+            tuple(block.us for block in taken), taken[-1].clocks, NO_ENERGY if untold else "", joules
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,14 @@ def test_neighbours_are_refused_under_a_policy_that_has_none(url: str) -> None:
 def test_the_command_names_the_policy_of_an_estimate(url: str) -> None:
     run = CliRunner().invoke(app, ["best", "16x2112x7000", "--db", url], catch_exceptions=False)
     assert " under chain, " in run.stdout.splitlines()[2]
+
+
+@pytest.mark.parametrize(("joules", "shown"), [(0.1234, True), (None, False)])
+def test_the_command_shows_energy_where_it_was_counted(tmp_path: Path, joules: float | None, shown: bool) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM))
+        taken = replace(measured(PLAIN, 10.0, PROBLEM, "final", policy=Policy.SUSTAINED), product_joules=joules)
+        store.set_bests(bests_of(PROBLEM, store.record_many(study.id, [taken], PROVENANCE), 1, {}))
+    run = CliRunner().invoke(app, ["best", PROBLEM.shape, "--db", url], catch_exceptions=False)
+    assert ("0.1234 J a product" in run.stdout) == shown

@@ -219,6 +219,21 @@ def test_blocks_whose_energy_nothing_counts_cost_no_joules_and_the_last_ones_clo
     taken = made._rivals[0].taken[Policy.SUSTAINED]
     assert taken.product_joules == (pytest.approx(joules) if joules else None)
     assert taken.clocks.temperature_c == 60
+    assert taken.remark == ("" if joules else regimes.NO_ENERGY)
+
+
+def test_blocks_too_short_for_any_counter_say_nothing_of_it() -> None:
+    @contextmanager
+    def block() -> Iterator[Any]:
+        yield SimpleNamespace(watts=None)
+
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    bench.monitor = SimpleNamespace(metered=block, read=lambda: Clocks(1500, 3201, 690.0, 50))
+    regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED]
+    assert (taken.product_joules, taken.remark) == (None, "")
 
 
 @pytest.mark.parametrize(("steady", "counted", "remark"), [
