@@ -119,8 +119,43 @@ def test_a_fused_projection_keeps_one_head_of_keys_and_one_of_values_whole(tmp_p
     # 32 heads of queries: four, and two, beside one head of each.
     for tp, n in ((8, (4 + 1 + 1) * 96), (16, (2 + 1 + 1) * 96)):
         assert listed(tmp_path, config, tp=tp)[problem(n, 3072)] == 1
-    with pytest.raises(ProblemError, match=r"24 of .*qkv_proj is not a multiple of --tp 16"):
-        listed(tmp_path, config | {"num_attention_heads": 24}, tp=16)
+
+
+@pytest.mark.parametrize(
+    ("config", "tp", "n", "k"),
+    [
+        # StarCoder: 48 heads of queries and one of keys, which every GPU has whole.
+        ({"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 1, "n_head": 48}, 8, (6 + 1 + 1) * 128, 6144),
+        # Falcon 40B: 128 heads and 8 of keys.
+        ({"model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 1, "num_attention_heads": 128,
+          "num_kv_heads": 8, "new_decoder_architecture": True}, 16, (8 + 1 + 1) * 64, 8192),
+        # The number of heads of keys is ignored without the new architecture.
+        ({"model_type": "falcon", "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 64,
+          "num_kv_heads": 8}, 2, (32 + 1 + 1) * 64, 4096),
+    ],
+)  # fmt: skip
+def test_heads_of_keys_that_all_queries_share_stay_whole(
+    tmp_path: Path, config: dict[str, Any], tp: int, n: int, k: int
+) -> None:
+    found = listed(tmp_path, config, tp=tp)
+    assert {gemm.n for gemm in found if gemm.k == k} >= {n}
+
+
+@pytest.mark.parametrize(
+    ("heads", "tp", "said"),
+    [
+        ((28, 4), 8, "28 heads of attention are not a multiple of --tp 8"),
+        ((40, 10), 8, "--tp 8 neither divides the 10 heads of keys nor is a multiple of them"),
+        ((40, 10), 4, "--tp 4 neither divides the 10 heads of keys nor is a multiple of them"),
+        ((24, 8), 12, "--tp 12 neither divides the 8 heads of keys nor is a multiple of them"),
+    ],
+)
+def test_no_gpu_gets_a_part_of_a_head(tmp_path: Path, heads: tuple[int, int], tp: int, said: str) -> None:
+    # Every extent is a multiple of the GPUs.
+    config = {"model_type": "qwen2", "hidden_size": heads[0] * 128, "intermediate_size": 18432, "num_hidden_layers": 1,
+              "num_attention_heads": heads[0], "num_key_value_heads": heads[1], "vocab_size": 64 * 12}  # fmt: skip
+    with pytest.raises(ProblemError, match=said):
+        listed(tmp_path, config, tp=tp)
 
 
 GPT_OSS: dict[str, Any] = {
@@ -152,8 +187,8 @@ def test_attention_is_cut_where_the_plan_is_of_the_experts_alone(
 #: By name: the config, and N, K, count (and epilogue) of products on each of two GPUs.
 HALVED: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
     "Falcon": (
-        {"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 1, "num_attention_heads": 71},
-        [(2336, 4544, 1), (4544, 2272, 1), (9088, 4544, 1), (4544, 9088, 1)],
+        {"model_type": "falcon", "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 64},
+        [(2176, 4096, 1), (4096, 2048, 1), (8192, 4096, 1), (4096, 8192, 1)],
     ),
     "Bloom": (
         {"model_type": "bloom", "hidden_size": 64, "n_layer": 1, "n_head": 8},
@@ -224,7 +259,8 @@ def test_an_infinite_float_is_read_as_transformers_writes_it(tmp_path: Path) -> 
     ("config", "asked", "said"),
     [
         ({"model_type": "no_such_model"}, {}, "can't build 'no_such_model'"),
-        (MODELS["GPT-2"][0], {"tp": 7}, "not a multiple of --tp 7"),
+        (MODELS["GPT-2"][0], {"tp": 7}, "12 heads of attention are not a multiple of --tp 7"),
+        (MODELS["GPT-2"][0] | {"n_inner": 3070}, {"tp": 4}, r"3070 of .*c_fc is not a multiple of --tp 4"),
         (MODELS["Mistral 7B"][0] | {"hidden_size": "wide"}, {}, "can't build 'mistral'"),
         (MODELS["Mistral 7B"][0] | {"torch_dtype": "auto"}, {}, "torch_dtype = 'auto' is no dtype"),
         (MODELS["Mistral 7B"][0] | {"torch_dtype": "nn"}, {}, "torch_dtype = 'nn' is no dtype"),

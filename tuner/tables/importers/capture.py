@@ -37,7 +37,7 @@ _OPENING: Final = frozenset({
 })  # fmt: skip
 #: Projections of keys and of values, and of queries, keys and values in one, by the last part of their names.
 _KEYS: Final = frozenset({"k_proj", "v_proj"})
-_QUERIES_AND_KEYS: Final = frozenset({"qkv_proj", "query_key_value", "Wqkv"})
+_QUERIES_AND_KEYS: Final = frozenset({"qkv_proj", "query_key_value", "Wqkv", "c_attn"})
 #: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
 _VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "embeddings")
 _VOCABULARY_STEP: Final = 64
@@ -113,7 +113,7 @@ def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, t
     """Counts the products of one forward pass for each M.
 
     Raises:
-        ProblemError: transformers can't build or run the model, or `tp` does not divide an extent.
+        ProblemError: transformers can't build or run the model, or `tp` does not divide its heads or an extent.
     """
     model = _model(config, where)
     weights = {_memory(parameter): name for name, parameter in model.named_parameters()}
@@ -181,9 +181,23 @@ class _Plan:
         plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
         self._styles = {_pattern(name): style for name, style in plan.items()}
         text = model.config.get_text_config()
-        self._kv_heads = getattr(text, "num_key_value_heads", None) or tp
+        self._kv_heads = _heads_of_keys(text) or tp
         self._heads = getattr(text, "num_attention_heads", None) or tp
+        self._check_heads()
         self._planned = bool(self._styles)
+
+    def _check_heads(self) -> None:
+        """Checks that each GPU gets whole heads: engines start with no other number of GPUs."""
+        if self._heads % self._tp:
+            raise ProblemError(
+                f"{self._where}: {self._heads} heads of attention are not a multiple of --tp {self._tp}: give a number "
+                f"of GPUs that divides them"
+            )
+        if self._kv_heads % self._tp and self._tp % self._kv_heads:
+            raise ProblemError(
+                f"{self._where}: --tp {self._tp} neither divides the {self._kv_heads} heads of keys nor is a multiple "
+                f"of them: give a number of GPUs that is"
+            )
 
     def cut(self, product: Product) -> Product:
         """One GPU's part of a product.
@@ -241,6 +255,14 @@ class _Plan:
         if extent % self._tp:
             raise ProblemError(f"{self._where}: {extent} of {product.module} is not a multiple of --tp {self._tp}")
         return extent // self._tp
+
+
+def _heads_of_keys(text: Any) -> int | None:  # noqa: ANN401  (a config)
+    """Heads of keys of a model; None if its config does not say."""
+    # Falcon's config has a number that a model of the old architecture ignores.
+    if getattr(text, "multi_query", False) and not getattr(text, "new_decoder_architecture", False):
+        return 1
+    return getattr(text, "num_key_value_heads", None) or getattr(text, "num_kv_heads", None)
 
 
 def _pattern(name: str) -> str:
