@@ -10,7 +10,7 @@ import typer
 
 from space.errors import ConfigError
 from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
-from tuner.cli.output import say
+from tuner.cli.output import notes, say
 from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
 from tuner.files import export_file, export_folder
 from tuner.settings import settings
@@ -56,7 +56,12 @@ def export(
     exporter = exporter_named(format)
     if everything and (format != "json" or min_gain is not None or problems):
         raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
-    keys = {problem.key for problem in shapes_of(problems, asked_of(ms, tp, tf32, "")).counts} if problems else None
+    asked = shapes_of(problems, asked_of(ms, tp, tf32, "")) if problems else None
+    for reason, count in asked.left_out.items() if asked else ():
+        notes.print(f"left out {count:,} ×: {reason}")
+    if asked and not asked.counts:
+        raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give a list of some")
+    keys = {problem.key for problem in asked.counts} if asked else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
         tuned = {best.problem.key for best in chosen_bests(store, device)} if keys or format == "tunableop" else set()

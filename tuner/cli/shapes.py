@@ -69,4 +69,4 @@ def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None,
     for sentence in found.notes:
         notes.print(sentence)
     if out:
-        console.print(f"{out} is written; to tune it: gemmtune campaign run {out}")
+        console.print(f"{out} is written{f'; to tune it: gemmtune campaign run {out}' if listed else ''}")

@@ -44,11 +44,30 @@ def run(*words: object) -> str:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def export(folder: Path, out: str, *words: object) -> str:
     return run("export", "--out", folder / out, "--device", DEVICE, "--db", folder / "store.db", *words)
+
+
+def test_an_export_says_what_its_problems_left_out_and_refuses_a_list_of_none(folder: Path) -> None:
+    words = ("export", "--device", DEVICE, "--db", folder / "store.db", "--out", folder / "t.json", "--problems")
+    done = CliRunner().invoke(app, [str(word) for word in (*words, folder / "untuned.csv")])
+    assert "left out 1 ×: double products" in done.stderr
+    (folder / "none.csv").write_text("m,n,k\n")
+    (folder / "t.json").unlink()
+    done = CliRunner().invoke(app, [str(word) for word in (*words, folder / "none.csv")])
+    assert isinstance(done.exception, ConfigError)
+    assert "none.csv lists no problem to export" in str(done.exception)
+    assert not (folder / "t.json").exists()
+
+
+def test_a_list_without_problems_is_not_said_to_be_tunable(folder: Path) -> None:
+    (folder / "none.csv").write_text("m,n,k\n")
+    text = run("shapes", folder / "none.csv", "--out", folder / "out.csv")
+    assert "is written" in text
+    assert "to tune it" not in text
 
 
 def test_shapes_of_several_sources_become_one_list(folder: Path) -> None:
