@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,11 +118,41 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
+class _Eager:
+    """Compiled functions run eagerly, in all threads, while anything is recorded.
+
+    In a mode torch would run them eagerly too, but then never compiled again, and refuse those with `fullgraph=True`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stance: Any = None
+
+    def __enter__(self) -> None:
+        # Counted: what one thread leaves, another may still be in.
+        with self._lock:
+            if not self._inside:
+                self._stance = torch.compiler.set_stance("force_eager")
+                self._stance.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stance.__exit__(None, None, None)
+
+
+_EAGER: Final = _Eager()
+
+
 @contextmanager
 def record(path: str | Path) -> Iterator[Recording]:
     """Records the products that run inside, and writes them as CSV at the end.
 
-    Products inside replayed CUDA graphs are not seen, and compiled functions run eagerly meanwhile.
+    Products inside replayed CUDA graphs are not seen, and compiled functions run eagerly meanwhile, in
+    all threads.
 
     Args:
         path: replaced if it exists; left alone if the block fails.
@@ -130,7 +161,7 @@ def record(path: str | Path) -> Iterator[Recording]:
         ExportError: the file can't be written.
     """
     recording = Recording()
-    with _Mode(recording):
+    with _EAGER, _Mode(recording):
         yield recording
     export_file(Path(path), as_csv(list(recording.shapes.counts.items())).encode())
 

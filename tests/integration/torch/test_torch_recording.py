@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,39 @@ def test_tensors_of_inference_mode_are_listed_outside_of_it_too(tmp_path: Path) 
         torch.nn.functional.linear(x, w)
         torch.matmul(x[None], w.t())
     assert recording.shapes.counts == {Gemm.of(16, 32, 64): 2}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("compiled_before", [False, True])
+def test_compiled_functions_are_recorded_and_run_compiled_again_afterwards(
+    tmp_path: Path, fullgraph: bool, compiled_before: bool
+) -> None:
+    torch._dynamo.reset()
+    x, w = torch.zeros(16, 64, dtype=torch.bfloat16), torch.zeros(64, 128, dtype=torch.bfloat16)
+    runs = []
+
+    def backend(graph: Any, _: Any) -> Any:  # noqa: ANN401
+        def run(*args: Any) -> Any:  # noqa: ANN401
+            runs.append(args)
+            return graph(*args)
+
+        return run
+
+    compiled = torch.compile(lambda x: x @ w, backend=backend, fullgraph=fullgraph)
+    if compiled_before:
+        compiled(x)
+    runs.clear()
+    # Of recordings that overlap, the last one to end lets functions run compiled again.
+    first, last = record(tmp_path / "first.csv"), record(tmp_path / "last.csv")
+    with ThreadPoolExecutor(1) as other:
+        recordings = first.__enter__(), other.submit(last.__enter__).result()
+        compiled(x)
+        first.__exit__(None, None, None)
+        assert not runs
+        other.submit(compiled, x).result()
+        other.submit(last.__exit__, None, None, None).result()
+    assert not runs
+    assert [each.shapes.counts for each in recordings] == [{Gemm.of(16, 128, 64, layout="nn"): 1}] * 2
+    compiled(x)
+    assert len(runs) == 1
