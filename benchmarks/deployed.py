@@ -185,7 +185,7 @@ def as_seen(problem: Gemm) -> Gemm:
         found = layout_of((rows, columns), (1, rows) if said == "t" else (columns, 1), 1)
         return found[0] if found else said
 
-    a, b = problem.layout
+    a, b = problem.layout[0], problem.layout[1]
     return replace(problem, layout=letter(a, problem.m, problem.k) + letter(b, problem.k, problem.n))
 
 
