@@ -305,7 +305,7 @@ def install(
     source = exact(Path(table), guard=True, min_gain=min_gain)
     _check_machine(table, source, stale)
     if not hasattr(torch.library, "get_kernel"):
-        raise RuntimeError(f"torch {torch.__version__} can't be overridden: install one with torch.library.get_kernel")
+        raise RuntimeError(f"torch {torch.__version__} can't be overridden: it needs 2.9 or newer (library.get_kernel)")
     with _CHANGING:
         if _installed is not None:
             _installed.remove()
