@@ -51,6 +51,11 @@ class Row:
         return ours / theirs if ours and theirs else None
 
 
+def _cell(text: str) -> str:
+    """Text of a list, which may hold what ends a cell."""
+    return text.replace("|", "\\|")
+
+
 def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of each line of the summary."""
     sixteen = [one for one in rows if one.dtype in ("bf16", "fp16")]
@@ -85,7 +90,7 @@ def summary(rows: Sequence[Row]) -> str:
             ]
             savings = [saving for one in with_arm if (saving := one.saving(arm)) is not None]
             cells = [f"{mean(values):.3f}" for values in ratios]
-            lines.append(f"| {name} | {len(with_arm)} | {arm} | " + " | ".join(cells)
+            lines.append(f"| {_cell(name)} | {len(with_arm)} | {arm} | " + " | ".join(cells)
                          + f" | {min(deployed):.3f} | {mean(savings):.3f} |")  # fmt: skip
     against = [
         one.us["library"]["alone"] / one.us["own"]["alone"] for one in rows
@@ -109,7 +114,7 @@ def table(rows: Iterable[Row]) -> str:
                 cells = [f"{one.ratio(arm, regime):.3f}" for regime in REGIMES]
                 saving = one.saving(arm)
                 lines.append(
-                    f"| {one.name} {one.dtype} {one.problem} | {one.group} | {one.served} "
+                    f"| {_cell(one.name)} {one.dtype} {one.problem} | {_cell(one.group)} | {one.served} "
                     f"| {one.us['torch']['alone']:.2f} | {arm} | " + " | ".join(cells)
                     + f" | {'' if saving is None else f'{saving:.3f}'} | {one.error:.2f} |"
                 )  # fmt: skip

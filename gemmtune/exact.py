@@ -68,6 +68,27 @@ def differences(source: Exact, machine: Machine) -> tuple[str, str]:
     return card, f"it was measured with {'; with '.join(programs)}" if programs else ""
 
 
+def check_machine(table: str | Path, source: Exact, machine: Machine, stale: bool) -> str:
+    """Refuses a table of another machine.
+
+    Args:
+        stale: take one that was measured with another driver or cuBLASLt.
+
+    Returns:
+        What of these differs; empty if nothing does.
+
+    Raises:
+        TableError: what differs, and what to do.
+    """
+    card, programs = differences(source, machine)
+    if card:
+        raise TableError(f"{table} is not used: {card}; tune here, or use its own table")
+    if programs and not stale:
+        raise TableError(f"{table} is not used: {programs}; measure again with `gemmtune retune --stale`, or pass "
+                         "stale=True (or set GEMMTUNE_TABLE_STALE=1)")  # fmt: skip
+    return programs
+
+
 def _branch(driver: str) -> str:
     return driver.partition(".")[0]
 

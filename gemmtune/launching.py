@@ -13,13 +13,14 @@ import numpy as np
 
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, problem_of, scales_of, strides_of
-from gemmtune.exact import Exact, exact
+from gemmtune.exact import Exact, check_machine, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.evidence.legality import forbidden
 from tuner.settings import settings
 from workers.cuda.copies import Strides
+from workers.cuda.machine import this_machine
 from workers.errors import WorkerError
 
 _LOCK: Final = threading.Lock()
@@ -43,7 +44,7 @@ Apart = tuple[tuple[str, Strides], ...]
 
 def launch(
     a: Any, b: Any, out: Any, stream: int = 0, *, scales: tuple[Any, Any] | None = None,  # noqa: ANN401
-    table: str | Path | None = None,
+    table: str | Path | None = None, stale: bool = False,
 ) -> None:  # fmt: skip
     """Enqueues out = a · b with the kernel that was measured for exactly this product.
 
@@ -59,11 +60,12 @@ def launch(
             producers make it wait for what still writes them, as DLPack has it.
         scales: of 8-bit floats `a` and `b`, f32 on the GPU: one number each, or M for a's rows and N for b's columns.
         table: a table or a bundle of `gemmtune export`; GEMMTUNE_TABLE by default.
+        stale: take one that was measured with another driver or cuBLASLt; GEMMTUNE_TABLE_STALE=1 does so too.
 
     Raises:
         ArrayRefused: the table has no kernel of ours for this product, or no kernel takes these arrays. Nothing was
             launched on them.
-        TableError: the table can't be read.
+        TableError: the table can't be read, or is of another machine.
     """
     arrays = array_of(a, "a", stream), array_of(b, "b", stream), array_of(out, "out", stream)
     given = () if scales is None else tuple(scales)
@@ -73,7 +75,7 @@ def launch(
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
     check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
     apart = tuple(strides_of(*arrays[:2]).items())
-    source, device = _source(str(table or settings().table or "")), arrays[0].device
+    source, device = _source(str(table or settings().table or ""), stale), arrays[0].device
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.device import current
 
@@ -216,10 +218,12 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 
 
 @cache
-def _source(table: str) -> Exact:
+def _source(table: str, stale: bool) -> Exact:
     if not table:
         raise ArrayRefused("no table is given: name one, or set GEMMTUNE_TABLE to a table or a bundle")
-    return exact(Path(table))
+    source = exact(Path(table))
+    check_machine(table, source, this_machine(), stale or settings().table_stale)
+    return source
 
 
 @cache

@@ -62,7 +62,7 @@ class Settings(BaseModel):
         migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` uses it.
         service_password: of the role that `gemmtune migrate --for` makes.
         table: table or bundle that the plugins of vLLM and SGLang install; none without it.
-        table_stale: install it even if it was measured with another driver or cuBLASLt.
+        table_stale: use it even if it was measured with another driver or cuBLASLt.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
         end_seconds: limit from a worker's first SIGTERM to its end.
     """

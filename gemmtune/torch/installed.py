@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from gemmtune.exact import Exact, differences, exact
+from gemmtune.exact import Exact, check_machine, exact
 from gemmtune.torch import captures, kernels, proofs, streams
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
@@ -29,7 +29,6 @@ from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Sh
 from gemmtune.torch.private import current_device
 from space.kinds.gemm import SCALES, Gemm
 from space.registry import family_named
-from tuner.errors import TableError
 from tuner.evidence.records import Best
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
@@ -303,7 +302,8 @@ def install(
     """
     global _installed
     source = exact(Path(table), guard=True, min_gain=min_gain)
-    _check_machine(table, source, stale)
+    if programs := check_machine(table, source, this_machine(), stale):
+        log.warning("%s: %s", table, programs)
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(f"torch {torch.__version__} can't be overridden: it needs 2.9 or newer (library.get_kernel)")
     with _CHANGING:
@@ -321,17 +321,6 @@ def install(
         _installed = made
     log.info("%s: %d problems of %s are installed", table, len(source.bests), source.device)
     return made
-
-
-def _check_machine(table: str | Path, source: Exact, stale: bool) -> None:
-    card, programs = differences(source, this_machine())
-    if card:
-        raise TableError(f"{table} is not installed: {card}; tune here, or use its own table")
-    if programs and not stale:
-        raise TableError(f"{table} is not installed: {programs}; measure again with `gemmtune retune --stale`, or pass "
-                         "stale=True (GEMMTUNE_TABLE_STALE=1 for engines)")  # fmt: skip
-    if programs:
-        log.warning("%s: %s", table, programs)
 
 
 def _overloads(source: Exact) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +87,13 @@ def test_a_line_counts_the_problems_that_it_names() -> None:
 def kept(part: Part, path: Path) -> Path:
     path.write_text(json.dumps(asdict(part)))
     return path
+
+
+def test_a_bar_in_a_name_ends_no_cell() -> None:
+    lines = table([replace(row("a|b"), group="c|d")]).splitlines()
+    shown = [line for line in lines if line.startswith(("| problem |", r"| a\|b "))]
+    assert len(shown) == 2
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in shown}) == 1
 
 
 def test_a_part_goes_on_at_another_commit_of_the_same_program(tmp_path: Path) -> None:

@@ -20,11 +20,16 @@ from space.devices import profile_named
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.unit.tuner.tables.test_exporters import entry, table
+from tuner.errors import TableError
+from tuner.settings import Settings
+from tuner.tables.entries import canonical
 from workers.build import BuildFailure
 from workers.cuda import device
 from workers.cuda import driver as cuda
 from workers.cuda.copies import Strides
 from workers.cuda.families import prepared
+from workers.cuda.machine import Machine
 from workers.errors import CacheError, DriverError
 from workers.measurement import DeviceFacts
 
@@ -87,7 +92,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     made = Calls(driver)
     monkeypatch.setattr(device, "cu", driver)
     monkeypatch.setattr(launching, "array_of", lambda array, *_: array)
-    monkeypatch.setattr(launching, "_source", lambda table: source)
+    monkeypatch.setattr(launching, "_source", lambda table, stale: source)
     monkeypatch.setattr(launching, "_Call", made)
     device._primary.cache_clear()
     yield made
@@ -292,3 +297,18 @@ def test_without_the_measured_program_nothing_is_loaded(
     with pytest.raises(ArrayRefused, match="the measured program can't be built here: use a bundle"):
         launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()
+
+
+def test_a_table_of_another_driver_is_refused_with_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    monkeypatch.setattr(launching, "this_machine", lambda: Machine(driver="590.10.01"))
+    with pytest.raises(TableError, match=r"590\.10\.01 runs here; measure again"):
+        launching._source(str(path), False)
+    assert launching._source(str(path), True).bests
+    monkeypatch.setattr(launching, "settings", lambda: Settings(table_stale=True))
+    launching._source.cache_clear()
+    assert launching._source(str(path), False).bests
+    launching._source.cache_clear()
