@@ -23,6 +23,8 @@ from api.schemas import BestOut, DeviceName, Strict, too_many
 from space.errors import ProblemError
 from space.problem import Problem, ProblemKind
 from space.registry import DEFAULT_KIND, KINDS
+from tuner.answering.answers import policy_of
+from tuner.evidence.records import Policy
 
 MOST_PROBLEMS: Final = 10_000
 #: One batch may compute answers that were not measured for this long.
@@ -35,15 +37,19 @@ _CHUNK_ANSWERS: Final = 56
 CHUNKS_AT_ONCE: Final = 4
 
 _PROBLEMS: Final = TypeAdapter(list[ProblemIn])
+#: A policy by its name: a batch is validated strictly, and a strict enumeration takes no text.
+PolicyName: TypeAlias = Literal["sustained", "burst", "chain", "chain_pdl", "rounds"]
 Answers: TypeAlias = list[CachedBest | RenderedAnswer | None]
 
 
 class BatchIn(Strict):
-    """Problems and a GPU model."""
+    """Problems, a GPU model, and what the answers are to stand for."""
 
     problems: list[ProblemIn] = Field(min_length=1, max_length=MOST_PROBLEMS)
     device: DeviceName | None = None
     require: Literal["any", "measured"] = "any"
+    policy: PolicyName | None = None
+    neighbours: Literal["plain", "pdl"] = "plain"
 
 
 class BatchOut(BaseModel):
@@ -67,6 +73,8 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
     """
     batch, given = _parsed(body)
     device = answer_service.device(batch.device)
+    if policy := policy_of(Policy(batch.policy) if batch.policy else None, batch.neighbours):
+        return _under(policy, answer_service, device, batch.require, given, rest)
     answers = _known(answer_service, device, [_plain_key(one) for one in given], rest)
     others = [place for place, found in enumerate(answers) if found is None]
     asked = _validated(given, others, rest)
@@ -83,6 +91,23 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
         if time.monotonic() > until:
             break
         answers[place] = answer_service.answer(problem, device)
+    return answers
+
+
+def _under(
+    policy: Policy, answer_service: AnswerService, device: str, required: str, given: list[Any],
+    rest: Callable[[], None],
+) -> Answers:  # fmt: skip
+    """The answers under a named policy, from the store: as many as there is time for."""
+    problems = _problems(list(enumerate(_validated(given, list(range(len(given))), rest))))
+    find = answer_service.measured_answer if required == "measured" else answer_service.answer
+    answers: Answers = [None] * len(problems)
+    until = time.monotonic() + _COMPUTING_SECONDS
+    for place, problem in enumerate(problems):
+        if time.monotonic() > until:
+            break
+        answers[place] = find(problem, device, policy)
+        rest()
     return answers
 
 

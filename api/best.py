@@ -104,8 +104,8 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 async def get_best_batch(request: Request) -> Response:
     """The best known configs for up to 10,000 problems on one device.
 
-    Measured problems always get an answer. The others share one second of computing; `unanswered` lists the indices
-    that got none, and the next request continues where this one stopped.
+    Measured problems always get an answer. The others, and all of a question that names a policy or neighbours, share
+    one second; `unanswered` lists the indices that got none, to be asked again.
     """
     if refusal := not_json(request):
         raise refusal

@@ -131,25 +131,31 @@ class Client(Managing):
         query = _problem(m, n, k, dtype, layout, kind, fields) | {name: word for name, word in asked.items() if word}
         return self._best_of(self._service.document("GET", "/v1/best", params=query, has="source"))
 
-    def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
+    def best_many(
+        self, problems: Sequence[Mapping[str, int | str]], device: str | None = None, *, policy: str | None = None,
+        neighbours: str | None = None,
+    ) -> list[BestAnswer]:  # fmt: skip
         """The best known configs for any number of problems, in the same order.
 
         Args:
             problems: each with `m`, `n`, `k` and, unless the defaults hold, `kind` and the other fields of its kind.
+            policy, neighbours: as in `best`.
 
         Raises:
             GemmtuneError: a problem is invalid, or the service can't be reached.
         """
+        words = {"device": device, "policy": policy, "neighbours": neighbours}
+        said = {name: word for name, word in words.items() if word}
         answers: dict[int, BestAnswer] = {}
         waiting = list(range(len(problems)))
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
-            body = {"problems": [dict(problems[place]) for place in asked]} | ({"device": device} if device else {})
+            body = {"problems": [dict(problems[place]) for place in asked]} | said
             items = self._service.items("POST", "/v1/best:batch", body)
             if len(items) != len(asked):
                 raise self._service.foreign()
             answers |= {place: self._best_of(item) for place, item in zip(asked, items, strict=True) if item}
-            # Not computed within the service's time limit; the service caches what it did compute.
+            # Not computed within the service's time limit.
             left = [place for place in asked if place not in answers]
             if len(left) == len(asked):
                 detail = f"none of {len(asked)} problems was answered: request fewer at once"

@@ -337,8 +337,18 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
         early = client.best(*shape, neighbours="pdl")
         assert (early.time_us, early.knobs["pdl"], early.policy) == (9.5, 1, "chain_pdl")
         assert client.best(*shape, policy="sustained").why.startswith("nothing was measured under sustained")
+        asked = [dict(zip("mnk", shape, strict=True)), {"m": 9, "n": 9, "k": 8}]
+        for words in ({"policy": "burst"}, {"neighbours": "pdl"}, {"policy": "sustained"}):
+            many = client.best_many(asked, **words)
+            single = client.best(*shape, **words)
+            assert (many[0].time_us, many[0].policy, many[0].why) == (single.time_us, single.policy, single.why)
+            assert many[1].source != "measured"
+        with pytest.raises(GemmtuneError, match="under burst a product has no neighbours"):
+            client.best_many(asked, policy="burst", neighbours="pdl")
         with pytest.raises(GemmtuneError, match="policy"):
             client.best(*shape, policy="calm")
+        with pytest.raises(GemmtuneError, match="policy"):
+            client.best_many(asked, policy="calm")
         with pytest.raises(GemmtuneError, match="under burst a product has no neighbours") as refusal:
             client.best(*shape, policy="burst", neighbours="pdl")
         assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")

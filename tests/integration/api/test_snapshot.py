@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 import pytest
@@ -24,7 +24,7 @@ from sqlalchemy import text, update
 
 from api.answer_service import AnswerService
 from api.app import create_app
-from api.batches import MOST_PROBLEMS, BatchOut
+from api.batches import MOST_PROBLEMS, BatchOut, PolicyName
 from api.device_bests import CachedBest
 from api.schemas import BestOut
 from api.snapshot import Snapshot
@@ -239,6 +239,19 @@ class TestBatch:
         body = http.post("/v1/best:batch", json={"problems": problems, "require": "measured"}).json()
         assert body["unanswered"] == [0]
         assert [item and item["source"] for item in body["items"]] == [None, "measured"]
+
+    def test_under_a_policy_it_says_what_single_questions_say_while_there_is_time(
+        self, http: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problems = [ASKED, {"m": 7, "n": 7, "k": 8}]
+        body: dict[str, Any] = {"problems": problems, "policy": "rounds"}
+        singles = [http.get("/v1/best", params=problem | {"policy": "rounds"}).json() for problem in problems]
+        assert http.post("/v1/best:batch", json=body).json() == {"items": singles, "unanswered": []}
+        required = http.post("/v1/best:batch", json=body | {"require": "measured"}).json()
+        assert [item and item["source"] for item in required["items"]] == ["measured", None]
+        assert set(get_args(PolicyName)) == set(Policy)
+        monkeypatch.setattr("api.batches._COMPUTING_SECONDS", -1.0)
+        assert http.post("/v1/best:batch", json=body).json()["unanswered"] == [0, 1]
 
     def test_computing_ends_and_goes_on_when_asked_again(
         self, http: TestClient, monkeypatch: pytest.MonkeyPatch
