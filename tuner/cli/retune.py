@@ -11,6 +11,7 @@ import typer
 from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
+from tuner.exits import EXIT_NOTHING
 from tuner.settings import settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
@@ -31,7 +32,8 @@ def retune(
     """Measures bests again, and says which winners moved and by how much.
 
     A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, or if
-    the learned model expects an untried config to be faster. The slowest problems come first.
+    the learned model expects an untried config to be faster. The slowest problems come first. Exits with 6 if one could
+    not be measured: what was served goes on being served, as stale.
     """
     with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
@@ -47,6 +49,8 @@ def retune(
             done.append(again)
             notes.print(f"{len(done)}/{len(chosen)}  {_line(again)}")
         _show_retuned(done, len(chosen) - len(done), as_json)
+        if any(each.best is None for each in done):
+            raise typer.Exit(EXIT_NOTHING)
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
@@ -59,13 +63,18 @@ def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
 
 
 def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
-    moved = [each for each in done if each.moved]
+    moved, failed = [each for each in done if each.moved], sum(each.best is None for each in done)
     gains = [each.gain for each in moved if each.gain]
     mean = math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
     if as_json:
-        emit({"left": left, "moved": len(moved), "mean_gain": mean, "retuned": [_document(each) for each in done]})
+        emit({"left": left, "moved": len(moved), "failed": failed, "mean_gain": mean,
+              "retuned": [_document(each) for each in done]})  # fmt: skip
         return
-    console.print(f"{len(moved)} of {len(done)} winners moved" + (f"; {left} are left: rerun to go on" if left else ""))
+    console.print(
+        f"{len(moved)} of {len(done) - failed} winners moved"
+        + (f"; {failed} could not be measured" if failed else "")
+        + (f"; {left} are left: rerun to go on" if left else "")
+    )
     if mean:
         console.print(
             f"the new winners are {mean:.3f} times as fast as the old ones are today (geometric mean of {len(gains)}; "

@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+import tuner.cli.retune as retune_command
 from space.registry import family_named
 from tests.shell import Shell
-from tests.support import FAMILY, PROBLEM, record_problem
+from tests.support import FAMILY, PROBLEM, keep_best, record_problem
+from tuner.evidence.store import Store
+from tuner.settings import database_url
+from tuner.studying.retune import Retuned, Stale
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
 #: More tiles than the kernel can count.
@@ -186,6 +191,21 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     result = shell(*words, GEMMTUNE_CACHE_DIR=str(tmp_path / "file"))
     assert result.code == 4
     assert "GEMMTUNE_CACHE_DIR" in result.err
+
+
+def test_retune_counts_what_could_not_be_measured_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = str(tmp_path / "store.db")
+    with Store.open(database_url(db)) as store:
+        best = keep_best(store)
+    done = [Retuned(Stale(best, ("a new driver",)), None, None, stands=False, why="the GPU fell off the bus"),
+            Retuned(Stale(best, ("a new driver",)), best, 12.0, stands=True, why="")]  # fmt: skip
+    monkeypatch.setattr(retune_command, "measure_again", lambda *_: iter(done))
+    with pytest.raises(typer.Exit) as ended:
+        retune_command.retune(device="recorded:h200", db=db)
+    assert ended.value.exit_code == 6
+    assert "0 of 1 winners moved; 1 could not be measured" in capsys.readouterr().out
 
 
 def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:
