@@ -20,6 +20,9 @@ from space.rules import Rule
 
 #: Grid cells filtered at a time.
 PIECE_ROWS: Final = 1 << 16
+#: Rows of a space: the largest one unpruned, all legal configs of `sm90_wgmma` but for their free knobs, has 5.4
+#: million. With more, a table and its copy take over a gigabyte.
+MOST_ROWS: Final = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def enumerate_space(
         without: ids of worth rules to switch off. Legal rules cannot be switched off.
 
     Raises:
-        FamilyError: `without` names something that is not a worth rule of the family.
+        FamilyError: `without` names something that is not a worth rule of the family, or more than `MOST_ROWS` remain.
     """
     device = device or family.reference
     _check_switches((family,), without)
@@ -85,7 +88,7 @@ def enumerate_space(
         ready = [rule for rule in pending if family.knobs_read(rule) <= known]
         pending = [rule for rule in pending if rule not in ready]
         stands_for //= len(knob.domain)
-        columns, lost = _expand(columns, knob, family.places[knob.name], ready)
+        columns, lost = _expand(columns, family, knob, ready)
         for rule_id, count in lost.items():
             removed[rule_id] += count * stands_for
     return Space(family, problem, columns, total, dict(removed), each)
@@ -101,7 +104,7 @@ def enumerate_all(
         without: ids of worth rules of any of the families.
 
     Raises:
-        FamilyError: `without` names something that is not a worth rule of any of them.
+        FamilyError: `without` names something that is not a worth rule of any of them, or a space is too large.
     """
     _check_switches(families, without)
     own = [[rule for rule in _worth(family) if rule in without] for family in families]
@@ -122,14 +125,17 @@ def _check_switches(families: Sequence[Family], without: Collection[str]) -> Non
         raise FamilyError(f"rule {wrong!r} {why}: rules that can be switched off are {', '.join(switches) or 'none'}")
 
 
-def _expand(columns: Columns, knob: Knob, place: int, rules: list[Rule]) -> tuple[Columns, Counter[str]]:
+def _expand(columns: Columns, family: Family, knob: Knob, rules: list[Rule]) -> tuple[Columns, Counter[str]]:
     """Every row with every value of one more knob, filtered by `rules`; and the number of rows that each rule removed.
 
     It works piece by piece, so that intermediate columns stay in the processor's cache.
     """
     lost: Counter[str] = Counter()
     kept: list[Columns] = []
-    domain = knob.column()
+    # Before the domain is listed: that of a library's attribute has billions of values.
+    if len(knob.domain) > MOST_ROWS:
+        raise _too_many(family, columns.problem)
+    domain, place, room = knob.column(), family.places[knob.name], MOST_ROWS
     rows = max(PIECE_ROWS // len(domain), 1)
     for begin in range(0, max(len(columns), 1), rows):
         grid = columns.part(begin, begin + rows).cross(knob.name, place, domain)
@@ -138,5 +144,15 @@ def _expand(columns: Columns, knob: Knob, place: int, rules: list[Rule]) -> tupl
             before = int(np.count_nonzero(left))
             left &= rule.mask(grid)
             lost[rule.id] += before - int(np.count_nonzero(left))
+        room -= int(np.count_nonzero(left))
+        if room < 0:
+            raise _too_many(family, columns.problem)
         kept.append(grid.cut(left))
     return Columns.joined(kept), +lost
+
+
+def _too_many(family: Family, problem: Problem) -> FamilyError:
+    return FamilyError(
+        f"more than {MOST_ROWS:,} configs of {family.name} remain for {problem.title}, too many to list: switch off "
+        "fewer worth rules, or count the legal configs unpruned"
+    )

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from space.arch import ARCHS, arch_named
 from space.config import Config
 from space.devices import profile_named, reference_profile
-from space.enumerate import Space, enumerate_space
+from space.enumerate import MOST_ROWS, Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask
 from space.families.common import early_twin, plain_twin, rows_anywhere, starts_early
 from space.families.sm90_wgmma.derive import streams_large_rows
 from space.kinds.gemm import Gemm
+from space.knobs import Knob
 from space.nearest import MAX_CHANGES, Neighbourhood
 from space.registry import family_named
 from tests.broken_configs import BREAKS
@@ -197,6 +198,29 @@ def test_only_worth_rules_can_be_switched_off() -> None:
         enumerate_space(FAMILY, SQUARE, without=("worth.stages", "smem.capacity"))
     with pytest.raises(FamilyError, match=r"'worth\.stage' is unknown to sm90_wgmma.*worth\.stages"):
         enumerate_space(FAMILY, SQUARE, without=("worth.stage",))
+
+
+def test_a_space_too_large_to_list_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("space.enumerate.MOST_ROWS", rows := len(enumerate_space(FAMILY, SQUARE)))
+    assert len(enumerate_space(FAMILY, SQUARE)) == rows
+    said = rf"more than {rows:,} configs of sm90_wgmma remain for bf16 nt 4096x4096x4096.* fewer worth rules"
+    with pytest.raises(FamilyError, match=said):
+        enumerate_space(FAMILY, SQUARE, without=("worth.pdl",))
+
+
+def test_a_knob_of_billions_of_values_is_counted_but_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = family_named("cublaslt")
+    counted = enumerate_space(library, SQUARE, pruned=False)
+    assert counted.count == counted.total
+    listed = Knob.column
+
+    def column(knob: Knob) -> npt.NDArray[np.int64]:
+        assert len(knob.domain) <= MOST_ROWS
+        return listed(knob)
+
+    monkeypatch.setattr(Knob, "column", column)
+    with pytest.raises(FamilyError, match="configs of cublaslt remain"):
+        enumerate_space(library, SQUARE)
 
 
 def test_the_explanation_has_the_arithmetic_and_the_fix() -> None:
