@@ -105,7 +105,10 @@ def host_scales_rule(kernel: str) -> Rule:
     """
     return Rule(
         "epilogue.scales", "A and B have no scales on the device", f"{kernel}: alpha is an argument of the launch", (),
-        lambda c: not c.problem.scales, lambda c: f"epilogue {c.problem.epilogue}; sm90_wgmma reads scales",
+        lambda c: not c.problem.scales,
+        lambda c: f"epilogue {c.problem.epilogue}; "
+                  + ("sm90_wgmma reads scales" if "wgmma" in c.arch.features
+                     else f"no kernel for {c.arch.name} reads scales: use alpha"),
     )  # fmt: skip
 
 

@@ -22,7 +22,13 @@ _LIMITS = "CUDA C++ Programming Guide, compute capabilities"
 
 def _others(c: Columns) -> str:
     """The family to use where this one refuses."""
-    return "sm90_wgmma" if "wgmma" in c.arch.features else "mma_sync"
+    return "sm90_wgmma" if "wgmma" in c.arch.features and not _mma_sync_sums(c) else "mma_sync"
+
+
+def _mma_sync_sums(c: Columns) -> bool:
+    """Whether sums are f16 and `mma_sync` takes them: fp8 it leaves to wgmma where there is one."""
+    fp8 = "mma_fp8" in c.arch.features and "wgmma" not in c.arch.features
+    return c.problem.dtype_acc == "fp16" and (c.problem.dtype_a == "fp16" or fp8)
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
@@ -42,7 +48,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          f"{_KERNEL}: neighbouring lanes read neighbours along K; in B[K,N] these lie N elements apart", (),
          lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use {_others(c)}"),
     Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: CUDA cores add in f32", (),
-         lambda c: c.problem.dtype_acc != "fp16", lambda c: "f16 sums; use mma_sync"),
+         lambda c: c.problem.dtype_acc != "fp16",
+         lambda c: f"f16 sums; use {'mma_sync, or ' * _mma_sync_sums(c)}f32 sums"),
     host_scales_rule(_KERNEL),
     Rule("rows.match", "the kernel is compiled for the rows of A", _KERNEL, ("rows",),
          lambda c: c["rows"] == c.problem.m, lambda c: f"rows {c.first('rows')}, m = {c.problem.m}"),

@@ -57,6 +57,24 @@ def test_each_rule_breaks_alone(
     assert broken == ([rule, "rows.match"] if rule == "problem.rows" else [rule])
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "epilogue", "rule", "fix"),
+    [
+        ("NVIDIA H200", "fp16_acc16", "none", "problem.sums", "use mma_sync, or f32 sums"),
+        ("NVIDIA H200", "fp16_acc16", "none", "problem.rows", "use mma_sync"),
+        # mma_sync leaves fp8 to wgmma, whose sums are f32.
+        ("NVIDIA H200", "fp8_e4m3_acc16", "none", "problem.sums", "use f32 sums"),
+        ("NVIDIA H200", "fp8_e4m3_acc16", "none", "problem.rows", "use sm90_wgmma"),
+        ("NVIDIA L40S", "fp8_e4m3_acc16", "none", "problem.sums", "use mma_sync, or f32 sums"),
+        ("NVIDIA H200", "fp8_e4m3", "scaled", "epilogue.scales", "sm90_wgmma reads scales"),
+        ("NVIDIA L40S", "fp8_e4m3", "scaled", "epilogue.scales", "no kernel for sm_89 reads scales: use alpha"),
+    ],
+)
+def test_the_fix_is_legal_on_the_device(device: str, dtype: str, epilogue: str, rule: str, fix: str) -> None:
+    said = explain(FAMILY, Gemm.parse("64x64x64", dtype, "nt", 1, epilogue), FAMILY.config({}), profile_named(device))
+    assert {entry.rule: entry.numbers.partition("; ")[2] for entry in said.broken}[rule] == fix
+
+
 def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
     # Every arch with wgmma is a target, has griddepcontrol and converts fp8; 2,048 threads have 32 registers each,
     # fewer than one needs; sums of 2^31 tiles don't fit the workspace, and C of as many no GPU.

@@ -43,7 +43,7 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("arch.mma_sync", RTX_3090, Gemm.of(64, 64, 64, "fp8_e4m3_acc16"), {"tile_k": 64},
      "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3 with fp16 sums: it has bf16, fp16, tf32, int8, uint8"),
     ("epilogue.scales", RTX_5090, Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled"), {"tile_k": 64},
-     "epilogue scaled; sm90_wgmma reads scales"),
+     "epilogue scaled; no kernel for sm_120a reads scales: use alpha"),
     ("mma.block_scale", RTX_4090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64, "unit_scales": 1},
      "unit_scales 1 of fp8_e4m3 with f32 sums on sm_89"),
     ("copies.tma", A100, SQUARE, {"copies": "tma"}, "sm_80 has no TMA: use cp_async"),
