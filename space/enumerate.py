@@ -20,7 +20,7 @@ from space.rules import Rule
 
 #: Grid cells filtered at a time.
 PIECE_ROWS: Final = 1 << 16
-#: Rows of a space: the largest one unpruned, all legal configs of `sm90_wgmma` but for their free knobs, has 5.4
+#: Rows of a space: the largest one unpruned, all legal configs of `sm90_wgmma` but for their free knobs, has 6.8
 #: million. With more, a table and its copy take over a gigabyte.
 MOST_ROWS: Final = 1 << 23
 
