@@ -205,8 +205,6 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('instruction_n')}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
                    f"{int(_instruction_registers(c)[0])} registers > "
                    f"{c.first('entry_registers')} at entry to a block of {c.first('threads')} threads"),
-    Rule("block.threads", "a block has at most 1,024 threads", "CUDA C++ Programming Guide, compute capabilities",
-         ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{c.first('threads')} threads"),
     Rule("swizzle.a", "a stage of a K-major A is a whole number of its swizzle spans", _SPAN,
          ("tile_k", "swizzle_a", "swap_ab"), lambda c: _span_whole(c, "a"),
          lambda c: f"{int(stage_k_bytes(c)[0])} B of K is not a multiple of {c.first('swizzle_a')} B"),
