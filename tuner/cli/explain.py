@@ -118,7 +118,8 @@ def _print_explanation(said: Explanation) -> None:
         console.print(f"  {_fix(said.change)}")
     for entry in said.not_worth:
         console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})")
-    console.print("  " + ", ".join(f"{name} {value:,}" for name, value in said.derived.items()))
+    if said.derived:
+        console.print("  " + ", ".join(f"{name} {value:,}" for name, value in said.derived.items()))
 
 
 def _fix(change: str) -> str:

@@ -114,6 +114,12 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
     assert shell("explain", "4096x4096x4096").code == 0
 
 
+def test_explain_prints_no_empty_line_where_nothing_is_derived(shell: Shell) -> None:
+    said = shell("explain", "64x64x64", "--family", "cublaslt", "--config", "rank=3", "--arch", "sm_89")
+    assert "".join(said.out.split()).endswith("workspace_bytes=0")
+    assert not any(line.isspace() for line in said.out.splitlines())
+
+
 def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> None:
     said = shell("explain", "4096x4096x4096", "--config", "schedule=pingpong,consumer_warpgroups=3,tile_n=256")
     assert said.code == 1
