@@ -217,8 +217,15 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
     return built.cubin
 
 
-@cache
 def _source(table: str, stale: bool) -> Exact:
+    # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
+    # before its capture would not be found in it.
+    with _LOCK:
+        return _loaded(table, stale)
+
+
+@cache
+def _loaded(table: str, stale: bool) -> Exact:
     if not table:
         raise ArrayRefused("no table is given: name one, or set GEMMTUNE_TABLE to a table or a bundle")
     source = exact(Path(table))

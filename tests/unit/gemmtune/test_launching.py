@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -309,6 +310,31 @@ def test_a_table_of_another_driver_is_refused_with_what_differs(
         launching._source(str(path), False)
     assert launching._source(str(path), True).bests
     monkeypatch.setattr(launching, "settings", lambda: Settings(table_stale=True))
-    launching._source.cache_clear()
+    launching._loaded.cache_clear()
     assert launching._source(str(path), False).bests
-    launching._source.cache_clear()
+    launching._loaded.cache_clear()
+
+
+def test_threads_that_come_together_share_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(path: Path) -> Exact:
+        time.sleep(0.1)
+        return Exact("NVIDIA H200", {})
+
+    monkeypatch.setattr(launching, "exact", slow)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: launching._source("together.json", True), range(4)))
+    launching._loaded.cache_clear()
+    assert len(set(map(id, found))) == 1
+
+
+def test_a_table_that_is_put_right_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.json"
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    for content in (None, b"{"):
+        if content:
+            path.write_bytes(content)
+        with pytest.raises(TableError):
+            launching._source(str(path), False)
+    path.write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    assert launching._source(str(path), False) is launching._source(str(path), False)
+    launching._loaded.cache_clear()
