@@ -13,7 +13,7 @@ import numpy as np
 
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, problem_of, scales_of, strides_of
-from gemmtune.exact import Exact, check_machine, exact
+from gemmtune.exact import Exact, check_machine, differences, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
@@ -228,8 +228,9 @@ def _source(table: str, stale: bool) -> Exact:
 def _loaded(table: str, stale: bool) -> Exact:
     if not table:
         raise ArrayRefused("no table is given: name one, or set GEMMTUNE_TABLE to a table or a bundle")
-    source = exact(Path(table))
-    check_machine(table, source, this_machine(), stale or settings().table_stale)
+    source, machine = exact(Path(table)), this_machine()
+    # Settings are read last: they want a home folder, which a user who only runs a bundle may lack.
+    check_machine(table, source, machine, stale or (bool(differences(source, machine)[1]) and settings().table_stale))
     return source
 
 

@@ -22,7 +22,7 @@ from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.unit.tuner.tables.test_exporters import entry, table
-from tuner.errors import TableError
+from tuner.errors import SettingsError, TableError
 from tuner.settings import Settings
 from tuner.tables.entries import canonical
 from workers.build import BuildFailure
@@ -337,4 +337,18 @@ def test_a_table_that_is_put_right_is_read_again(tmp_path: Path, monkeypatch: py
             launching._source(str(path), False)
     path.write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
     assert launching._source(str(path), False) is launching._source(str(path), False)
+    launching._loaded.cache_clear()
+
+
+def test_a_user_without_a_home_folder_runs_a_table_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Settings:
+        raise SettingsError("this user has no home folder")
+
+    path = tmp_path / "table.json"
+    path.write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    monkeypatch.setattr(launching, "settings", none)
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    assert launching._source(str(path), False).bests
     launching._loaded.cache_clear()
