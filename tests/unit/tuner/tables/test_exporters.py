@@ -377,6 +377,16 @@ def test_a_table_that_can_not_be_seen_is_one_sentence(tmp_path: Path) -> None:
         exact(tmp_path / ("a" * 300))
 
 
+def test_a_bundle_whose_files_can_not_be_seen_is_one_sentence(tmp_path: Path) -> None:
+    # The folder's path is as long as one may be; the same happens in a folder of somebody else's.
+    folder = tmp_path
+    while (room := 4090 - len(str(folder))) > 1:
+        folder /= "a" * min(200, room - 1)
+    folder.mkdir(parents=True)
+    with pytest.raises(TableError, match=r"manifest\.json can't be read \(File name too long\)"):
+        exact(folder)
+
+
 def test_a_program_that_is_a_link_is_refused(bundle: Path) -> None:
     program = bundle / "cubins" / f"{DIGEST}.cubin"
     (bundle.parent / "elsewhere").write_bytes(CUBIN)
