@@ -11,6 +11,7 @@ from os.path import islink
 from pathlib import Path
 from typing import Any, Final
 
+from space.devices import find_profile
 from space.problem import Problem
 from space.registry import family_named
 from tuner.cubins import MOST_CUBIN_BYTES, fault_of
@@ -69,10 +70,17 @@ def read_bundle(folder: Path) -> Bundle:
                 raise TableError(f"{folder / name} is not a program for {arch}: {fault}; export the bundle again")
             programs[Path(name).stem] = content
     bests = {best.problem.key: best for best in bests_in(document, table)}
-    for key, best in bests.items():
-        digest = str(best.winner.measurement.build_digest)
-        if family_named(best.config.family).own and digest not in programs:
+    own = {key: str(best.winner.measurement.build_digest)
+           for key, best in bests.items() if family_named(best.config.family).own}  # fmt: skip
+    for key, digest in own.items():
+        if digest not in programs:
             raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")
+    # Others read the manifest alone: C++ programs, and people.
+    profile = find_profile(device)
+    told = {"programs": own} | ({"multiprocessors": profile.sm_count} if profile else {})
+    for name, value in told.items():
+        if manifest.get(name) != value:
+            raise TableError(f"{folder / 'manifest.json'} has other {name} than the table of {device}: export it again")
     return Bundle(device, arch, document, bests, library_in(document, table), programs)
 
 
