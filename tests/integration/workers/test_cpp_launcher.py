@@ -398,3 +398,15 @@ return 0;
     command = ["g++", "-std=c++17", *strict, "-fsyntax-only", *INCLUDES, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_each_header_stands_alone_and_in_several_units_of_one_program(tmp_path: Path) -> None:
+    include = ROOT / "gemmtune" / "cpp" / "include"
+    headers = sorted(each.relative_to(include) for each in include.rglob("*.hpp"))
+    for number, header in enumerate(headers):
+        (tmp_path / f"{number}.cpp").write_text(f"#include <{header}>\n#include <{header}>\n")
+    units = sorted(map(str, tmp_path.glob("*.cpp")))
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *INCLUDES, *units,
+               str(ROOT / "tests" / "cpp_stub" / "driver.cpp"), "-o", str(tmp_path / "several")]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
