@@ -58,6 +58,20 @@ class Array:
     held: object
 
 
+def device_of(value: Any, name: str) -> int:  # noqa: ANN401  (whatever speaks DLPack)
+    """The ordinal of the GPU in whose memory an array is.
+
+    Raises:
+        ArrayRefused: it does not speak DLPack, or is not in a GPU's memory.
+    """
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        raise ArrayRefused(f"{name} is a {type(value).__name__}, which does not speak DLPack: give an array on a GPU")
+    kind, ordinal = value.__dlpack_device__()
+    if int(kind) not in (_CUDA, _MANAGED):
+        raise ArrayRefused(f"{name} is not in a GPU's memory (DLPack device {int(kind)}): copy it there")
+    return int(ordinal)
+
+
 def array_of(value: Any, name: str, stream: int = 0) -> Array:  # noqa: ANN401  (whatever speaks DLPack)
     """An array by DLPack's protocol.
 
@@ -67,11 +81,7 @@ def array_of(value: Any, name: str, stream: int = 0) -> Array:  # noqa: ANN401  
     Raises:
         ArrayRefused: it does not speak DLPack, is not in a GPU's memory, or has a dtype that kernels don't know.
     """
-    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
-        raise ArrayRefused(f"{name} is a {type(value).__name__}, which does not speak DLPack: give an array on a GPU")
-    kind, _ = value.__dlpack_device__()
-    if int(kind) not in (_CUDA, _MANAGED):
-        raise ArrayRefused(f"{name} is not in a GPU's memory (DLPack device {int(kind)}): copy it there")
+    device_of(value, name)
     try:
         capsule = value.__dlpack__(stream=stream or _DEFAULT_STREAM)
     except BufferError:

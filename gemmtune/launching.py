@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from gemmtune.apart import difference
-from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, problem_of, scales_of, strides_of
+from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of, problem_of, scales_of, strides_of
 from gemmtune.exact import Exact, check_machine, differences, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
@@ -67,18 +67,26 @@ def launch(
             launched on them.
         TableError: the table can't be read, or is of another machine.
     """
-    arrays = array_of(a, "a", stream), array_of(b, "b", stream), array_of(out, "out", stream)
-    given = () if scales is None else tuple(scales)
-    if len(given) not in (0, 2):
-        raise ArrayRefused(f"scales are {len(given)}: give two, that of a and that of b; no kernel scales out")
-    factors = tuple(array_of(each, f"the scale of {name}", stream) for each, name in zip(given, "ab", strict=False))
-    problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
-    check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
-    apart = tuple(strides_of(*arrays[:2]).items())
-    source, device = _source(str(table or settings().table or ""), stale), arrays[0].device
+    device = device_of(a, "a")
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.device import current
 
+    given = () if scales is None else tuple(scales)
+    if len(given) not in (0, 2):
+        raise ArrayRefused(f"scales are {len(given)}: give two, that of a and that of b; no kernel scales out")
+    try:
+        # torch gives no array of another GPU than the current one away, and orders the streams of that one alone.
+        with current(device):
+            arrays = array_of(a, "a", stream), array_of(b, "b", stream), array_of(out, "out", stream)
+            factors = tuple(
+                array_of(each, f"the scale of {name}", stream) for each, name in zip(given, "ab", strict=False)
+            )
+    except WorkerError as error:
+        raise ArrayRefused(f"a is on GPU {device}: {error}; use your library's own product") from error
+    problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
+    check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
+    apart = tuple(strides_of(*arrays[:2]).items())
+    source = _source(str(table or settings().table or ""), stale)
     owner = _THREAD.owner if stream == _PER_THREAD else None
     try:
         with _LOCK, current(device):

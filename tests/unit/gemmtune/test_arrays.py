@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, _Tensor, array_of, problem_of, scales_of, strides_of
 from space.kinds.gemm import Gemm
 from tests.elements import encoded, numbers
+from workers.cuda import device
 from workers.cuda.copies import Strides
 
 
@@ -246,6 +248,13 @@ def read(asked: Gemm, name: str, address: int, lies: Strides | None) -> Any:  # 
     return found.swapaxes(1, 2) if operand.column_major else found
 
 
+@pytest.fixture
+def any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver on which every GPU can be made current."""
+    monkeypatch.setattr(device, "current", nullcontext)
+
+
+@pytest.mark.usefixtures("any_gpu")
 @pytest.mark.parametrize(("stream", "expected"), [(0, 1), (1, 1), (2, 2), (0x7F00_1234, 0x7F00_1234)])
 def test_producers_are_asked_for_the_stream_of_the_launch(stream: int, expected: int) -> None:
     a, b, out = (OnGpu(zeros(*shape, dtype="int8")) for shape in ((8, 16), (16, 32), (8, 32)))
@@ -276,6 +285,7 @@ def test_an_array_that_its_library_does_not_export_is_refused() -> None:
         array_of(Graded(zeros(8, 16)), "a")
 
 
+@pytest.mark.usefixtures("any_gpu")
 def test_launch_names_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(ArrayRefused, match="not in a GPU's memory"):
         gemmtune.launch(zeros(8, 16), zeros(16, 32), zeros(8, 32))

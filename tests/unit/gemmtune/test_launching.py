@@ -69,6 +69,11 @@ class Calls:
     def __init__(self, driver: Driver) -> None:
         self.driver, self.noted = driver, list[tuple[str, int, int]]()
         self.fails = False
+        self.given: list[tuple[int, int]] = []
+
+    def array_of(self, array: Array, *_: object) -> Array:
+        self.given.append((array.device, self.driver.stack[-1]))
+        return array
 
     def __call__(self, source: Exact, problem: object, ordinal: int, *_: object) -> Calls.Made:
         self.noted.append(("made", ordinal, self.driver.stack[-1]))
@@ -92,7 +97,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     driver, source = Driver(), Exact("NVIDIA H200", {})
     made = Calls(driver)
     monkeypatch.setattr(device, "cu", driver)
-    monkeypatch.setattr(launching, "array_of", lambda array, *_: array)
+    monkeypatch.setattr(launching, "array_of", made.array_of)
+    monkeypatch.setattr(launching, "device_of", lambda array, name: array.device)
     monkeypatch.setattr(launching, "_source", lambda table, stale: source)
     monkeypatch.setattr(launching, "_Call", made)
     device._primary.cache_clear()
@@ -114,6 +120,11 @@ def test_every_call_runs_under_the_context_of_its_operands_gpu(calls: Calls) -> 
         assert calls.driver.stack == [CALLERS]
     assert calls.noted == [("made", 0, 0), ("launched", 0, 0), ("made", 1, 1), ("launched", 1, 1),
                            ("launched", 0, 0), ("launched", 1, 1)]  # fmt: skip
+
+
+def test_arrays_are_given_while_their_gpu_is_current(calls: Calls) -> None:
+    launch(1)
+    assert calls.given == [(1, 1)] * 3
 
 
 def test_threads_share_a_kernel_and_keep_their_contexts(calls: Calls) -> None:
