@@ -13,7 +13,7 @@ import pytest
 
 import gemmtune
 from gemmtune.apart import difference
-from gemmtune.arrays import Array, ArrayRefused, _Tensor, array_of, problem_of, scales_of, strides_of
+from gemmtune.arrays import Array, ArrayRefused, _Tensor, array_of, device_of, problem_of, scales_of, strides_of
 from space.kinds.gemm import Gemm
 from tests.elements import encoded, numbers
 from workers.cuda import device
@@ -57,6 +57,7 @@ def test_strides_give_the_layout() -> None:
     batched = problem(zeros(3, 8, 16), zeros(3, 16, 32), zeros(3, 8, 32))
     assert (batched.batch, batched.layout) == (3, "nn")
     whole = problem(zeros(8, 16, dtype="int8"), zeros(16, 32, dtype="int8"), zeros(8, 32, dtype="int32"))
+    assert problem(zeros(8, 16, dtype="uint8"), zeros(16, 32, dtype="int8"), zeros(8, 32, dtype="int32")).m == 8
     assert (whole.dtype, problem(*(zeros(8, 8, dtype="float32") for _ in range(3))).dtype) == ("int8", "tf32")
 
 
@@ -114,6 +115,22 @@ class Described(OnGpu):
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         return capsule(ctypes.addressof(self.told), b"dltensor", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "dtype"),
+    [(4, 16, "bf16"), (2, 32, "f32"), (10, 8, "fp8_e4m3"), (12, 8, "fp8_e5m2"), (1, 8, "uint8"), (0, 32, "s32")],
+)
+def test_dtypes_are_those_of_dlpack(code: int, bits: int, dtype: str) -> None:
+    assert array_of(Described(code=code, bits=bits), "a").dtype == dtype
+
+
+def test_managed_memory_is_the_gpus_too() -> None:
+    class Managed(Described):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 13, 1
+
+    assert device_of(Managed(), "a") == 1
 
 
 def test_an_array_begins_at_its_offset_and_is_dense_without_strides() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.exact import Exact, differences, exact
+from gemmtune.exact import Exact, check_machine, differences, exact
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import CUBIN, DIGEST, entry, guarded, table, written
+from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.entries import best_of, canonical
 from workers.cuda.machine import Machine, this_machine
@@ -50,8 +51,24 @@ def test_what_a_machine_does_not_tell_differs_in_nothing(machine: Machine) -> No
     assert differences(source(), machine) == ("", "")
 
 
-def test_a_measurement_without_a_library_differs_in_none() -> None:
+def test_a_measurement_without_a_library_or_a_driver_differs_in_none() -> None:
     assert differences(source(cublaslt=""), HERE) == ("", "")
+    assert differences(source(driver=""), HERE) == ("", "")
+
+
+def test_another_name_of_a_card_is_no_other_card() -> None:
+    assert differences(source(), Machine(("H200 SXM",))) == ("", "")
+
+
+def test_a_stale_table_is_taken_where_asked_for_and_one_of_another_card_never() -> None:
+    newer, other = Machine(("NVIDIA H200",), "590.10.01", "130100"), Machine(("NVIDIA L40S",), "580.159.04")
+    said = "it was measured with driver 580.95.05, and 590.10.01 runs here"
+    assert check_machine("t.json", source(), newer, True) == said
+    with pytest.raises(TableError, match=f"t.json is not used: {said}; measure again"):
+        check_machine("t.json", source(), newer, False)
+    for stale in (False, True):
+        with pytest.raises(TableError, match="this machine has NVIDIA L40S; tune here, or use its own table"):
+            check_machine("t.json", source(), other, stale)
 
 
 def test_a_machine_without_a_driver_tells_nothing_of_cards() -> None:

@@ -147,6 +147,16 @@ def test_two_per_thread_default_streams_share_no_scratch_memory(calls: Calls, st
     assert sum(what == "made" for what, *_ in calls.noted) == kernels
 
 
+@pytest.mark.parametrize(("place", "name"), [(0, "a"), (1, "b"), (2, "out")])
+def test_an_array_that_the_kernel_can_not_read_at_its_width_is_refused(calls: Calls, place: int, name: str) -> None:
+    shapes = ((0x1000, 8, 16), (0x2000, 16, 32), (0x3000, 8, 32))
+    given = [Array(at + 8 * (each == place), tuple(shape), (shape[1], 1), "bf16", 0, None)
+             for each, (at, *shape) in enumerate(shapes)]  # fmt: skip
+    with pytest.raises(ArrayRefused, match=rf"^{name} starts at 0x\d008, which is not a multiple of the 16 bytes"):
+        gemmtune.launch(*given, 5, table=Path("table.json"))
+    assert [what for what, *_ in calls.noted] == ["made"]
+
+
 def test_a_call_that_fails_gives_the_callers_context_back(calls: Calls) -> None:
     calls.fails = True
     with pytest.raises(RuntimeError, match="refused"):

@@ -84,6 +84,11 @@ def test_only_what_is_surely_faster_leaves_and_the_rest_is_counted() -> None:
     assert (guarded(document, 1.0, {TIED.key}).library, len(guarded(document, 1.0, {TIED.key}).entries)) == ([], 1)
 
 
+@pytest.mark.parametrize("policy", ["sustained", "burst", "chain", "chain_pdl"])
+def test_what_programs_run_under_is_exported(policy: str) -> None:
+    assert len(guarded(table(entry(WON, policy=policy))).entries) == 1
+
+
 def test_the_low_end_must_exceed_the_margin() -> None:
     assert guarded(table(entry(WON, 1.02)), 1.02).entries == []
 
@@ -299,6 +304,15 @@ def test_what_has_no_program_is_left_to_the_library() -> None:
     files = written("bundle", found, program=lambda each: "gone" if each["problem"]["m"] == 16 else CUBIN)
     document = json.loads(files["table.json"])
     assert (document["library"], document["left_out"]) == ({WON.key: None}, {"gone": 1})
+    assert json.loads(files["manifest.json"])["left_out"] == {"gone": 1}
+
+
+def test_a_bundle_says_what_the_guard_left_out_too() -> None:
+    found = guarded(table(entry(WON), entry(TIED, 1.0)))
+    files = written("bundle", found, program=lambda _: "gone")
+    reasons = {"gone": 1, "not surely more than 1.02 times as fast as the library's first choice": 1}
+    for name in ("table.json", "manifest.json"):
+        assert json.loads(files[name])["left_out"] == reasons
 
 
 def manifest_with(bundle: Path, **changed: Any) -> None:  # noqa: ANN401
