@@ -17,6 +17,9 @@ int main(int, char** words) {
     plan("hex", "value zz00000000000000\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
     plan("offset", "value 0000000000000000\nscalar alpha 0 0 18446744073709551614\nscalar beta 0 0 4\n");
     plan("short", "value 0000\nscalar alpha 0 0 0\nscalar beta 0 0 0\n");
+    plan("alone", "value 0000000000000000\nscalar beta 0 0 4\n");
+    plan("pass", "value 0000000000000000\nword a 7 0 0\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
+    plan("align", "align a 0\nvalue 0000000000000000\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
     gemmtune::Kernel kernel;
     say("unloaded", kernel.launch(nullptr, {}));
     gemmtune::Bundle bundle;

@@ -307,6 +307,9 @@ def test_a_manifest_without_its_own_table_refuses_the_bundle(
     listed = json.loads((none / "manifest.json").read_text())["files"]
     change_manifest(none, {}, files={name: digest for name, digest in listed.items() if name != "table.json"})
     change_manifest(other, {}, device="NVIDIA L40S")
+    fewer = Path(shutil.copytree(bundle, tmp_path / "fewer"))
+    change_manifest(fewer, {}, multiprocessors=114)
+    assert "of NVIDIA H200 with 114 multiprocessors, this is NVIDIA H200 with 132" in refused(run, fewer)
     assert f"{none} has no table of NVIDIA H200" in refused(run, none)
     assert f"{other} has no table of NVIDIA L40S" in refused(run, f"{other}@NVIDIA L40S")
 
@@ -380,6 +383,7 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
     assert "no kernel for gemm:none" in said.pop("none")
     assert said == {
         "scalars": "whole", "names": "no plan", "hex": "no plan", "offset": "no plan", "short": "no plan",
+        "alone": "no plan", "pass": "no plan", "align": "no plan",
         "bundle": "", "kernel": "", "again": "", "plan": "gone",
     }  # fmt: skip
 
