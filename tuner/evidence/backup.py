@@ -33,10 +33,21 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, ProgrammingError, StatementError
 
 from tuner.errors import StoreError
+from tuner.evidence import changes
 from tuner.evidence.codec import utc
-from tuner.evidence.database import FAILURES, connect, current_revision, migrate, migrating, shown, unusable
+from tuner.evidence.database import (
+    FAILURES,
+    check_known,
+    connect,
+    current_revision,
+    migrate,
+    migrating,
+    shown,
+    unusable,
+)
 from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.schema import METADATA
 from tuner.files import whole_file
@@ -45,6 +56,8 @@ SCHEMA: Final = "gemmtune.backup/1"
 _ROWS: Final = 500
 #: Upper bound on a line; a hundred measurements would fit.
 _MOST_LINE_BYTES: Final = 16 * 2**20
+#: Errors of a database that a row causes.
+_REFUSALS: Final = (IntegrityError, DataError, ProgrammingError, InterfaceError)
 
 
 def write_backup(engine: Engine, path: Path) -> dict[str, int]:
@@ -78,7 +91,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     """Fills an empty store from a backup, completely or not at all; returns the number of rows by table.
 
     Raises:
-        StoreError: the file is damaged or of a newer version, or the store is not empty.
+        StoreError: the file is damaged or of a newer version, it has what no store can hold, or the store is not empty.
     """
     # Read completely before anything is written, so a damaged file leaves no trace.
     rows = sum(1 for _ in _lines(path)) - 1
@@ -86,9 +99,10 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     header = next(lines)
     engine = connect(url)
     try:
-        with migrating(engine) as connection:
+        with migrating(engine, broken="use another backup") as connection:
             _check_empty(connection, url)
             revision = str(header.get("revision"))
+            check_known(revision, "the backup")
             if current_revision(connection) not in (None, revision):
                 # The tables may be newer than the rows, whose migration would be skipped.
                 migrate(connection, "base")
@@ -97,6 +111,8 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
             if sum(counts.values()) != rows:
                 raise StoreError(f"{path} changed while it was read: restore from a file that nothing writes")
             migrate(connection, "head")
+            if lost := changes.missing(connection):
+                raise StoreError(f"the backup lacks the counters {', '.join(lost)}: use another backup")
     except FAILURES as error:
         raise unusable(url, error) from error
     finally:
@@ -156,10 +172,12 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 if not rows and document.get("schema") != SCHEMA:
                     found = document.get("schema")
                     raise StoreError(f"{path} is not a backup of this version: its schema is {found!r}, not {SCHEMA!r}")
+                if rows and not (isinstance(document.get("table"), str) and isinstance(document.get("row"), dict)):
+                    raise ValueError(f"its line {rows + 1} is no row of a table")
                 digest.update(data)
                 rows += 1
                 yield document
-    except (OSError, EOFError, zlib.error, ValueError, AttributeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} can't be read as a backup ({error}): use another one") from error
     raise StoreError(f"{path} ends before its last line: it was cut short; use another backup")
 
@@ -177,12 +195,13 @@ def _check_empty(connection: Connection, url: str) -> None:
 def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
     tables = _tables(connection)
     counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
-    # The migration inserted initial rows; the backup has the current ones.
-    connection.execute(delete(tables["counter"]))
+    if "counter" in tables:
+        # The migration inserted initial rows; the backup has the current ones. The first schema had no counters.
+        connection.execute(delete(tables["counter"]))
     for document in lines:
         if document["table"] != name or len(pending) >= _ROWS:
             _insert(connection, tables.get(name), pending)
-            name, pending = str(document["table"]), []
+            name, pending = document["table"], []
         if name not in tables:
             raise StoreError(f"the backup has a table {name!r} that this version does not know: upgrade gemmtune")
         pending.append(document["row"])
@@ -212,12 +231,23 @@ def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str
         return
     moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
     binaries = [column.name for column in table.columns if isinstance(column.type, LargeBinary)]
-    for row in rows:
-        row |= {name: datetime.fromisoformat(row[name]) for name in moments if row.get(name)}
-        row |= {name: base64.b64decode(row[name]) for name in binaries if row.get(name)}
-        # The queue is not in the backup: its numbers mean nothing here.
-        row |= {name: None for name in ("job_id", "engine_id") if name in row}
-    connection.execute(insert(table), list(rows))
+    try:
+        for row in rows:
+            if unknown := row.keys() - table.columns.keys():
+                raise ValueError(f"there is no column {min(unknown)!r}")
+            row |= {name: datetime.fromisoformat(row[name]) for name in moments if row.get(name)}
+            row |= {name: base64.b64decode(row[name]) for name in binaries if row.get(name)}
+            # The queue is not in the backup: its numbers mean nothing here.
+            row |= {name: None for name in ("job_id", "engine_id") if name in row}
+        connection.execute(insert(table), list(rows))
+    except (StatementError, ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, DBAPIError) and not isinstance(error, _REFUSALS):
+            raise  # of the store, such as a full disk
+        cause = (error.orig if isinstance(error, StatementError) else None) or error
+        said = str(cause).splitlines()[0]
+        raise StoreError(
+            f"the backup has a row of {table.name} that can't be stored ({said}): use another backup"
+        ) from error
 
 
 def _move_sequences(connection: Connection, tables: Sequence[Table]) -> None:

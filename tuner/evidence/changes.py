@@ -51,6 +51,11 @@ def read(through: Session | Connection) -> dict[str, int]:
     return {name: 0 for name in get_args(Counter)} | {name: value for name, value in through.execute(_READ)}
 
 
+def missing(through: Connection) -> list[str]:
+    """The counters that have no row: nothing that they count could be written."""
+    return sorted(set(get_args(Counter)) - {name for name, _ in through.execute(_READ)})
+
+
 def read_embedded(connection: PoolProxiedConnection) -> dict[str, int]:
     """`read` on SQLite, outside of a transaction."""
     cursor = connection.cursor()

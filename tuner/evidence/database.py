@@ -113,10 +113,13 @@ def engine_for_notes(engine: Engine) -> Engine:
 
 
 @contextmanager
-def migrating(engine: Engine) -> Iterator[Connection]:
+def migrating(engine: Engine, broken: str = "restore a backup") -> Iterator[Connection]:
     """A transaction for `migrate`, with foreign keys checked at its end if it changed anything.
 
     No other one runs at the same time: what it finds of the schema stays so.
+
+    Args:
+        broken: what to do about rows that point at nothing.
 
     Raises:
         StoreError: rows are left that point at nothing; nothing was changed.
@@ -138,7 +141,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
             lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
             if lost:
                 raise StoreError(
-                    f"{len(lost)} rows of {lost[0][0]} point at rows of {lost[0][2]} that are gone: restore a backup"
+                    f"{len(lost)} rows of {lost[0][0]} point at rows of {lost[0][2]} that are gone: {broken}"
                 )
 
 
@@ -152,15 +155,12 @@ def migrate(connection: Connection, revision: str) -> None:
     """Brings the schema up or down to a revision, in the transaction of `migrating`; `head` is this version's.
 
     Raises:
-        StoreError: the database is at a revision, or is to be brought to one, that this version does not know.
-            Nothing was changed.
+        StoreError: the database is at a revision that this version does not know. Nothing was changed.
     """
     now = current_revision(connection)
     if now is not None and revision == "head" and now == newest_revision():
         return
     check_known(now, "the store")
-    if not revision.startswith("-") and revision not in ("base", "head"):
-        check_known(revision, "the backup")
     # Importing Alembic takes longer than opening a store, and few stores have to be migrated.
     from alembic import command
     from alembic.config import Config
