@@ -154,16 +154,22 @@ def undoing(number: int) -> str:
 def rolled_back(session: Session, of: Mapping[str, int]) -> set[int]:
     """Measurements of a problem on a device whose becoming best was undone, and stayed so."""
     query = select(BestChangeRow).filter_by(**of).where(BestChangeRow.reason.endswith("was rolled back"))
-    found, undone = set[int](), set[int]()
+    # By change: those that undo one, what each holds out of the running, and what those held that were taken back.
+    undoing, held, freed = set[int](), dict[int, set[int | None]](), dict[int, set[int | None]]()
     for row in session.scalars(query.order_by(BestChangeRow.id)):
         said = _UNDOING.fullmatch(row.reason)
-        if said and int(said[1]) in undone:
+        number = int(said[1]) if said else 0
+        if number in undoing:
             # It takes an undoing back, and judges nothing itself.
-            found.discard(row.measurement_id or 0)
+            freed[row.id] = held.pop(number, set())
         else:
-            undone.add(row.id)
-            found.add(row.previous_id or 0)
-    return found
+            undoing.add(row.id)
+            undone = session.get(BestChangeRow, number)
+            # A later best may stand in place of what the undone change set.
+            held[row.id] = {row.previous_id, undone.measurement_id if undone else None} | freed.get(number, set())
+        for each in held.values():
+            each.discard(row.measurement_id)
+    return {number for each in held.values() for number in each if number is not None}
 
 
 def _changes() -> Select[*tuple[Any, ...]]:

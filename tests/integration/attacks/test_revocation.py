@@ -22,9 +22,9 @@ from space.explain import is_legal
 from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import StoreError, UnknownWorker
-from tuner.evidence import bests, measurements, revocations, tokens
+from tuner.evidence import bests, revocations, tokens
 from tuner.evidence.physics import impossible
-from tuner.evidence.records import Author, Best
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results, rounds
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
@@ -253,37 +253,6 @@ def test_a_study_that_began_after_a_revocation_goes_on_when_older_reports_are_re
     past = fleet.rounds.begin(task.round_id, task.lease, provenance(2))
     assert [trial.config for trial in past.tried] == [HONEST]
     assert served_us(store) == 12.0
-
-
-def test_a_best_that_was_rolled_back_does_not_return_when_the_next_is_revoked(store: Store) -> None:
-    fleet = Fleet(store)
-    for number, us in enumerate((10.0, 5.0)):
-        tell(fleet.hand(number), us, forged=number == 1)
-    store.roll_back(PROBLEM, DEVICE, store.best_changes(PROBLEM, DEVICE)[-1].id)
-    study = store.begin_study(study_key(PROBLEM))
-    number = tokens.make(store, "node", ["work"])[0].id
-    with store.transaction(writes=True) as session:
-        place = replace(measurements.Place.of(session, study.id), author=Author(token_id=number))
-        prepared = measurements.prepare(session, place, taken(7.0, forged=False), PROVENANCE)
-        last = measurements.insert_prepared(session, prepared)[-1]
-    store.set_bests([Best(PROBLEM, DEVICE, "cuda", last, None, None, None, 1, {})])
-    assert served_us(store) == 7.0
-    revocations.revoke(store, token="node")
-    assert served_us(store) == 10.0
-
-
-@pytest.mark.parametrize(("undone", "left_us"), [(1, None), (2, 10.0), (3, None)])
-def test_a_best_that_was_brought_back_is_rolled_back_no_more(
-    store: Store, undone: int, left_us: float | None
-) -> None:
-    fleet = Fleet(store)
-    for number, us in enumerate((10.0, 5.0)):
-        tell(fleet.hand(number), us, forged=number == 1)
-    for _ in range(undone):
-        store.roll_back(PROBLEM, DEVICE, store.best_changes(PROBLEM, DEVICE)[-1].id)
-    serves = {10.0: "worker-0", 5.0: "worker-1"}
-    revocations.revoke(store, worker=serves[served_us(store) or 0.0])
-    assert served_us(store) == left_us
 
 
 def test_finals_that_no_kernel_could_reach_replace_no_revoked_best(store: Store) -> None:
