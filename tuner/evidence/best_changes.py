@@ -36,6 +36,8 @@ from tuner.evidence.records import Best, BestChange, Policy, Provenance, Removed
 EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed")
 #: Reason of a change that undoes another one.
 _UNDOING: Final = re.compile(r"change (\d+) was rolled back")
+#: Changes of bests that this version can read: a newer one may measure under more policies.
+_READABLE: Final = BestChangeRow.policy.in_([policy.value for policy in Policy])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,12 @@ def record(session: Session, row: BestRow, measurement_id: int | None, reason: s
 
 
 def page(session: Session, problem: Problem, device: str, after: int = 0, limit: int = 1_000) -> list[BestChange]:
-    """Changes of the bests of a problem on a device with an id above `after`, in order."""
+    """Changes of the bests of a problem on a device with an id above `after`, in order.
+
+    Those under policies of another version are left out.
+    """
     query = _changes().where(ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id > after)
-    return [_change(*row) for row in session.execute(query.order_by(BestChangeRow.id).limit(limit))]
+    return [_change(*row) for row in session.execute(query.where(_READABLE).order_by(BestChangeRow.id).limit(limit))]
 
 
 def removed_after(session: Session, version: int, limit: int) -> list[tuple[int, Removed]]:
@@ -133,7 +138,7 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
         NothingMeasured: there is no such change, nothing stood before it, or what stood was revoked.
     """
     ours = select(BestChangeRow).join(BestChangeRow.problem).join(BestChangeRow.device)
-    ours = ours.where(ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id == number)
+    ours = ours.where(_READABLE, ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id == number)
     row = session.scalars(ours).one_or_none()
     if row is None:
         raise NothingMeasured(

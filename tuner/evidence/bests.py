@@ -134,7 +134,10 @@ def replace(session: Session, row: BestRow, best: Best, reason: str) -> None:
 def serve(
     session: Session, problem: Problem, device: str, newest: Provenance | None, rows: Mapping[str, BestRow]
 ) -> None:
-    """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any."""
+    """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any.
+
+    A best under a policy of another version, which this one can't read, is served only where there is no other.
+    """
     ran = newest.program if newest else None
     programs = {
         policy: by.program if (by := codec.provenance_of(content)) else None
@@ -145,9 +148,8 @@ def serve(
             .where(BestRow.id.in_([row.id for row in rows.values()]))
         )
     }
-    ours = [policy for policy, program in programs.items() if program == ran]
-    order = [policy.value for policy in verdicts(problem, device)]
-    chosen = min(ours or programs, key=order.index)
+    order = [policy.value for policy in verdicts(problem, device) if policy.value in programs] or sorted(programs)
+    chosen = next((policy for policy in order if programs[policy] == ran), order[0])
     session.execute(
         update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),
         execution_options={"synchronize_session": False},
