@@ -32,17 +32,19 @@ def retune(
     """Measures bests again, and says which winners moved and by how much.
 
     A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, or if
-    the learned model expects an untried config to be faster. The slowest problems come first. Exits with 6 if one could
+    the learned model expects an untried config to be faster; so is one under another policy than the served one, until
+    today's program has run on its problem. The slowest problems come first. Exits with 6 if one could
     not be measured: what was served goes on being served, as stale.
     """
     with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
-        ours = [best for best in store.bests(worker.facts.name) if best.device_kind == worker.facts.kind]
+        found = store.bests_by_policy(worker.facts.name)
+        ours = [best for best in found if best.device_kind == worker.facts.kind]
         compared = list(compare(store, worker, ours, guidance.model_of(worker.facts.name)))
         chosen = sorted((each for each in compared if each.changes or not stale), key=lambda each: -each.best.median_us)
         if dry_run:
-            _show_stale(chosen, len(ours), as_json)
+            _show_stale(chosen, sum(best.served for best in ours), as_json)
             return
         done: list[Retuned] = []
         for again in measure_again(store, worker, chosen, Budget(candidates), guidance, seconds):
@@ -58,7 +60,8 @@ def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
         emit({"bests": of, "stale": [_stale_document(each) for each in chosen]})
         return
     for each in chosen:
-        console.print(f"{each.best.problem.title}  {each.best.median_us:.2f} µs: {_changes_of(each)}")
+        of_policy = "" if each.best.served else f" under {each.best.policy.value}"
+        console.print(f"{each.best.problem.title}  {each.best.median_us:.2f} µs{of_policy}: {_changes_of(each)}")
     console.print(f"{len(chosen)} of {of} bests would be measured again")
 
 

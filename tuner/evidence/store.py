@@ -232,6 +232,11 @@ class Store:
         query = bests.SELECTED.where(BestRow.served).order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
+    def bests_by_policy(self, device: str) -> list[Best]:
+        """Every best of one device model, ordered by problem key; of each problem, the served one first."""
+        order = ProblemRow.key, DeviceRow.kind, BestRow.served.desc(), BestRow.policy
+        return self._bests(bests.SELECTED.where(DeviceRow.name == device).order_by(*order))
+
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
         """Served bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from space.devices import find_profile
@@ -42,7 +43,8 @@ class Retuned:
         stale: the old one.
         best: the new winner; None if the problem could not be measured.
         old_now_us: today's final time of the old winner, under the policy of the new; None if it was not a finalist.
-        stands: whether the store serves the new winner now; `why` says why not, or what went wrong.
+        stands: whether the store has the new winner now, and serves it where the old one was served; `why` says why
+            not, or what went wrong.
     """
 
     stale: Stale
@@ -63,22 +65,32 @@ class Retuned:
 
 
 def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedModel | None) -> Iterator[Stale]:
-    """Compares the bests of the worker's device one by one with the program that the worker would run.
+    """Compares the bests of the worker's device, problem by problem, with the program that the worker would run.
 
-    A best whose problem the worker does not know is left out.
+    Of several bests of a problem, the first that has changed speaks for all: one study measures it under every policy.
+    A problem that the worker does not know is left out.
 
     Args:
+        bests: the served one first of each problem, as `Store.bests_by_policy` has them.
         model: of the device, whose first choice counts as a change where it was never measured and promises a gain.
     """
-    for best in bests:
+    for problem, found in groupby(bests, lambda best: best.problem):
         try:
-            program = worker.program(best.problem)
+            program = worker.program(problem)
         except WorkerError:
             continue
-        broken = forbidden(best.problem, best.config, best.device)
-        changes = [f"its config breaks {broken} by now"] if broken else []
-        changes += _changes(best, program)
-        yield Stale(best, tuple(changes or _promise(store, worker, best, model)))
+        first, *others = found
+        if any(each.winner.provenance.program == program for each in (first, *others)):
+            # Today's program has run already: what it left under another policy it would leave again.
+            others = []
+        stale = (Stale(each, _changes_of(each, program)) for each in (first, *others))
+        changed = next((each for each in stale if each.changes), None)
+        yield changed or Stale(first, tuple(_promise(store, worker, first, model)))
+
+
+def _changes_of(best: Best, program: Program) -> tuple[str, ...]:
+    broken = forbidden(best.problem, best.config, best.device)
+    return (*([f"its config breaks {broken} by now"] if broken else []), *_changes(best, program))
 
 
 def _changes(best: Best, program: Program) -> list[str]:
@@ -144,8 +156,14 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
         report = tune(store, worker, old.problem, budget, fresh=same, guidance=guided, also=before)
     except (NothingCorrect, WorkerError) as error:
         return Retuned(stale, None, None, stands=False, why=str(error))
-    finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is report.best.policy)
+    best = report.best if old.served else store.best(old.problem, old.device, old.policy)
+    if best is None or best.winner.measurement not in report.finals:
+        why = "; ".join(report.remarks) or f"nothing was measured under {old.policy.value}: that best stays stale"
+        return Retuned(stale, None, None, stands=False, why=why)
+    finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is best.policy)
     old_now_us = next((one.median_us for one in finals if one.config == old.config), None)
+    if not old.served:
+        return Retuned(stale, best, old_now_us, stands=True, why="")
     served = store.best(old.problem, old.device)
     stands = served is not None and served.winner.id == report.best.winner.id
     beside = served is not None and served.device_kind != old.device_kind

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ import typer
 import tuner.cli.retune as retune_command
 from space.registry import family_named
 from tests.shell import Shell
-from tests.support import FAMILY, PROBLEM, keep_best, record_problem
+from tests.support import DEVICE, FAMILY, PROBLEM, RECORDED_PROVENANCE, keep_best, measured, record_problem, study_key
+from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 from tuner.studying.retune import Retuned, Stale
@@ -212,6 +214,19 @@ def test_retune_counts_what_could_not_be_measured_apart(
         retune_command.retune(device="recorded:h200", db=db)
     assert ended.value.exit_code == 6
     assert "0 of 1 winners moved; 1 could not be measured" in capsys.readouterr().out
+
+
+def test_retune_lists_a_stale_best_under_another_policy_than_the_served_one(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        for driver, policy in (("580.1", Policy.CHAIN), ("570.1", Policy.CHAIN_PDL), ("580.1", Policy.BURST)):
+            by = replace(RECORDED_PROVENANCE, driver=driver, kernel_source_digest="e" * 64)
+            study = store.begin_study(replace(study_key(), device_kind="recorded"), fresh=True)
+            kept = store.record(study.id, measured(CONFIGS[0], 10.0, stage="final", policy=policy), by)
+            store.set_bests([Best(PROBLEM, DEVICE, "recorded", kept, None, None, None, 1, {})])
+    listed = shell("retune", "--stale", "--dry-run", "--device", "recorded:h200")
+    assert "10.00 µs under chain_pdl: driver 570.1 is now 580.1" in listed.out
+    assert "1 of 1 bests would be measured again" in listed.out
 
 
 def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:

@@ -215,3 +215,49 @@ def test_the_budget_of_time_ends_it_and_a_failure_is_told(store: Store) -> None:
     failed = again(store, Device(NEWER, broken=True))
     assert [(each.best, each.why) for each in failed] == [(None, "the GPU fell off the bus")] * 2
     assert len(again(store, Device(NEWER))) == 2
+
+
+class _EarlyRound(FakeRound):
+    """Measures its finalists under `chain_pdl`, too, unless it is told not to."""
+
+    def __init__(self, problem: Gemm, provenance: Provenance, early: bool) -> None:
+        super().__init__(problem, provenance, lambda config: False)
+        self._early = early
+
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        plain = super().finals(finalists, turns)
+        return (*plain, *(replace(one, policy=Policy.CHAIN_PDL) for one in plain)) if self._early else plain
+
+
+class _Early(Device):
+    early = True
+
+    def begin(self, problem: Gemm) -> Round:
+        return _EarlyRound(problem, self._provenance, self.early)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_stale_best_under_another_policy_is_found_beside_a_fresh_one(store: Store, early: bool) -> None:
+    problem, old = Gemm.parse("256x512x256"), replace(TODAY, kernel_source_digest="e" * 64)
+    library, ours = family_named("cublaslt").config({"rank": 0}), FAMILY.config({"tile_n": 64})
+    taken = [measured(library, 20.0, problem, "final"),
+             measured(ours, 50.0, problem, "final", policy=Policy.CHAIN_PDL)]  # fmt: skip
+    kept = store.record_many(store.begin_study(study_key(problem)).id, taken, old)
+    assert store.set_bests([Best(problem, DEVICE, "cuda", one, None, None, None, 1, {}) for one in kept]) == []
+    device = _Early(TODAY)
+    device.early = early
+    found = list(compare(store, device, store.bests_by_policy(DEVICE), None))
+    assert len(found) == 3
+    # The library's kernels are not ours: nothing that the served one depends on has changed.
+    (stale,) = [each for each in found if each.changes]
+    assert (stale.best.config, stale.best.policy, stale.best.served) == (ours, Policy.CHAIN_PDL, False)
+    assert "its kernel has changed since" in stale.changes[0]
+    (done,) = retune(store, device, [stale], BUDGET, Guidance())
+    if early:
+        assert done.best is not None
+        assert (done.stands, done.best.policy, done.moved) == (True, Policy.CHAIN_PDL, True)
+    else:
+        assert (done.best, done.stands) == (None, False)
+        assert done.why == "nothing was measured under chain_pdl: that best stays stale"
+    # Today's program has run: it would measure the same again.
+    assert not any(each.changes for each in compare(store, device, store.bests_by_policy(DEVICE), None))
