@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -90,10 +90,25 @@ def export_file(path: Path, content: bytes) -> None:
     Raises:
         ExportError: it can't be written.
     """
-    if is_folder(path):
-        raise ExportError(f"{path} is a folder: name a file in it")
+    export_files({path: content})
+
+
+def export_files(files: Mapping[Path, bytes]) -> None:
+    """Writes files that a user asked for, as `whole_file` does: none of them if one has no space.
+
+    Raises:
+        ExportError: one can't be written.
+    """
+    if folder := next(filter(is_folder, files), None):
+        raise ExportError(f"{folder} is a folder: name a file in it")
+    path = next(iter(files))
     try:
-        write_whole(path, content)
+        with ExitStack() as complete:
+            for path, content in files.items():
+                file = complete.enter_context(whole_file(path))
+                file.write(content)
+                # Before the first one takes its place, which all do at the end.
+                file.flush()
     except OSError as error:
         raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
 

@@ -12,7 +12,7 @@ from space.errors import ConfigError
 from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import notes, say
 from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
-from tuner.files import export_file, export_folder
+from tuner.files import export_file, export_files, export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
 from tuner.tables.exporters.bundle import with_programs
@@ -82,8 +82,7 @@ def export(
     if format == "bundle":
         export_folder(out, files)
     else:
-        for name, content in files.items():
-            export_file(Path(name), content)
+        export_files({Path(name): content for name, content in files.items()})
     report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
               "library": len(chosen.library), "left_out": dict(chosen.left_out),
               "never_tuned": never}  # fmt: skip

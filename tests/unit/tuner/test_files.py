@@ -1,0 +1,70 @@
+"""Files on a disk that fills while they are written: what was there stays, and nothing half-written is left."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import keep_best
+from tuner.errors import ExportError, StoreError
+from tuner.evidence.store import Store
+from tuner.files import export_file, export_files, export_folder
+
+SPACE = 1_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+        store.bests()
+        yield store
+
+
+@pytest.fixture
+def folder(tmp_path: Path, store: Store) -> Iterator[Path]:
+    """An empty folder in which no file can grow beyond `SPACE` bytes."""
+    (tmp_path / "out").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SPACE, hard))
+    try:
+        yield tmp_path / "out"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("first", [b"", b"x" * SPACE], ids=["empty", "as large as it fits"])
+def test_of_several_files_none_is_written_if_one_has_no_space(folder: Path, first: bytes) -> None:
+    (folder / "t0.csv").write_bytes(b"before")
+    files = {folder / "t0.csv": first, folder / "t1.csv": b"x" * (SPACE + 1), folder / "t2.csv": b"x"}
+    with pytest.raises(ExportError, match=r"t1\.csv can't be written \(File too large\): free space"):
+        export_files(files)
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("t0.csv", b"before")]
+    export_files({path: content[:SPACE] for path, content in files.items()})
+    assert {path: path.read_bytes() for path in folder.iterdir()} == {
+        path: content[:SPACE] for path, content in files.items()
+    }
+
+
+def test_of_several_files_none_is_written_if_one_is_a_folder(folder: Path) -> None:
+    (folder / "t1.csv").mkdir()
+    with pytest.raises(ExportError, match=r"t1\.csv is a folder: name a file in it"):
+        export_files({folder / "t0.csv": b"x", folder / "t1.csv": b"x"})
+    assert [path.name for path in folder.iterdir()] == ["t1.csv"]
+
+
+def test_a_file_and_a_folder_without_space_leave_nothing(folder: Path) -> None:
+    with pytest.raises(ExportError, match="free space"):
+        export_file(folder / "t.json", b"x" * (SPACE + 1))
+    with pytest.raises(ExportError, match="free space"):
+        export_folder(folder / "bundle", {"a": b"x", "b/c": b"x" * (SPACE + 1)})
+    assert not list(folder.iterdir())
+
+
+def test_a_backup_without_space_leaves_nothing(folder: Path, store: Store) -> None:
+    with pytest.raises(StoreError, match=r"b\.gz can't be written \(File too large\): free space"):
+        store.backup(folder / "b.gz")
+    assert not list(folder.iterdir())
