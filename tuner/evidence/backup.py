@@ -50,7 +50,7 @@ from tuner.evidence.database import (
 )
 from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.schema import METADATA
-from tuner.files import whole_file
+from tuner.files import is_endless, whole_file
 
 SCHEMA: Final = "gemmtune.backup/1"
 _ROWS: Final = 500
@@ -93,6 +93,8 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     Raises:
         StoreError: the file is damaged or of a newer version, it has what no store can hold, or the store is not empty.
     """
+    if is_endless(path):
+        raise StoreError(f"{path} is a pipe or a device, and a backup is read twice: save it as a file first")
     # Read completely before anything is written, so a damaged file leaves no trace.
     rows = sum(1 for _ in _lines(path)) - 1
     lines = _lines(path)

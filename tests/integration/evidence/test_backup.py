@@ -164,6 +164,12 @@ def test_a_damaged_backup_leaves_no_trace(tmp_path: Path, spoil: Callable[[bytes
     assert not (tmp_path / "new.db").exists()
 
 
+def test_a_pipe_is_no_backup(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="is a pipe or a device"):
+        restore_backup(tmp_path / "pipe", f"sqlite:///{tmp_path}/new.db")
+
+
 def test_a_store_with_rows_is_left_alone(database_url: str, tmp_path: Path) -> None:
     with Store.open(database_url) as store:
         fill(store)
