@@ -32,7 +32,7 @@ from tuner.cli.options import (
     timing_of,
 )
 from tuner.cli.output import notes, show
-from tuner.cli.shape_options import Ms, Sources, Tf32, Tp, asked_of
+from tuner.cli.shape_options import BlockScaledAs, Ms, Sources, Tf32, Tp, asked_of, shapes_told
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.errors import CampaignError, StoreError, Unreachable
@@ -48,7 +48,6 @@ from tuner.prediction.files import model_for
 from tuner.settings import PATIENCE_SECONDS, settings
 from tuner.studying.open_worker import open_worker
 from tuner.tables import problems
-from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
 from workers.ports import Worker
 
@@ -89,6 +88,7 @@ def create(
     ms: Ms = None,
     tp: Tp = 1,
     tf32: Tf32 = False,
+    block_scaled_as: BlockScaledAs = "",
     misses: Annotated[
         bool, typer.Option("--misses", help="Add the questions that had no measured answer, with their counts.")
     ] = False,
@@ -113,7 +113,7 @@ def create(
     """Creates a campaign for the workers of a service or of this store."""
     devices = tuple(_device(word) for word in device or [AUTO])
     budget = CampaignBudget(candidates, turns, target, gpu_seconds)
-    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, ""))
+    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as))
     if misses:
         with campaign_client_at(db, url, insecure, planning_store) as client:
             listed = _with_misses(listed, client, [model for model, _ in devices], bool(sources or ladder))
@@ -137,6 +137,7 @@ def run(
     ms: Ms = None,
     tp: Tp = 1,
     tf32: Tf32 = False,
+    block_scaled_as: BlockScaledAs = "",
     device: Device = "auto",
     name: Name = None,
     candidates: Candidates = 96,
@@ -155,7 +156,7 @@ def run(
     """
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
-    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, ""))
+    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as))
     opened: list[Worker] = [open_worker(device, config)]
     facts = opened[0].facts
     request = _request(listed, name, ((facts.name, facts.kind),), budget, 0)
@@ -305,13 +306,11 @@ def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, st
 
 def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked) -> Listed:
     """The problems of files and ladders, with their counts."""
-    found = shapes_of(sources or [], asked)
+    found = shapes_told(sources or [], asked)
     counts = dict(found.counts)
     for expression in ladders or ():
         for problem in problems.ladder(expression):
             counts.setdefault(problem, 1)
-    for reason, count in found.left_out.items():
-        notes.print(f"left out {count:,} ×: {reason}")
     return " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])[:200], counts
 
 

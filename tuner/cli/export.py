@@ -10,8 +10,8 @@ import typer
 
 from space.errors import ConfigError
 from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
-from tuner.cli.output import notes, say
-from tuner.cli.shape_options import Ms, Tf32, Tp, asked_of
+from tuner.cli.output import say
+from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
 from tuner.files import export_file, export_files, export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
@@ -19,7 +19,6 @@ from tuner.tables.exporters.bundle import with_programs
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
 from tuner.tables.exporters.tunableop import with_rows
 from tuner.tables.exporters.wanted import Wanted
-from tuner.tables.importers import shapes_of
 from tuner.tables.library import library_table
 from tuner.tables.programs import plans_of, programs_of
 from tuner.tables.tables import chosen_bests, table, table_bytes
@@ -43,6 +42,7 @@ def export(
     ms: Ms = None,
     tp: Tp = 1,
     tf32: Tf32 = False,
+    block_scaled_as: BlockScaledAs = "",
     torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
     gpus: Annotated[int, typer.Option(help="tunableop: number of GPUs; each one reads its own file.")] = 1,
     db: Db = None,
@@ -56,9 +56,7 @@ def export(
     exporter = exporter_named(format)
     if everything and (format != "json" or min_gain is not None or problems):
         raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
-    asked = shapes_of(problems, asked_of(ms, tp, tf32, "")) if problems else None
-    for reason, count in asked.left_out.items() if asked else ():
-        notes.print(f"left out {count:,} ×: {reason}")
+    asked = shapes_told(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     if asked and not asked.counts:
         raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give a list of some")
     keys = {problem.key for problem in asked.counts} if asked else None

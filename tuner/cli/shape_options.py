@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tuner.cli.output import notes
+from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
 from tuner.tables.problems import numbers
+from tuner.tables.shapes import Shapes
 
 Sources = Annotated[
     list[Path] | None,
@@ -36,3 +40,17 @@ def asked_of(ms: str | None, tp: int, tf32: bool, block_scaled_as: str) -> Asked
         ProblemError: `ms` is not a list of numbers.
     """
     return Asked(tuple(numbers(f"--m {ms}", ms)) if ms else (), tp, tf32, block_scaled_as)
+
+
+def shapes_told(sources: Iterable[Path], asked: Asked) -> Shapes:
+    """The shapes of all files together; says what was left out, and what to know of the counts.
+
+    Raises:
+        ProblemError: a file can't be read, or no importer recognizes it.
+    """
+    found = shapes_of(sources, asked)
+    for reason, count in found.left_out.items():
+        notes.print(f"left out {count:,} ×: {reason}")
+    for sentence in found.notes:
+        notes.print(sentence)
+    return found

@@ -63,6 +63,26 @@ def test_an_export_says_what_its_problems_left_out_and_refuses_a_list_of_none(fo
     assert not (folder / "t.json").exists()
 
 
+def test_an_engines_block_scaled_products_are_tuned_and_exported_as_they_are_listed(folder: Path) -> None:
+    log = folder / "server.log"
+    log.write_text(
+        "Config file not found at /x/N=4096,K=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json\n"
+    )
+    plain = ("--m", 64, "--block-scaled-as", "fp8_e4m3")
+    words = (*plain, "--device", DEVICE, "--db", folder / "store.db", "--json")
+    assert json.loads(run("campaign", "create", log, *words, "--dry-run"))["problems"] == 1
+    never = json.loads(export(folder, "t.json", "--problems", log, *plain, "--json"))["never_tuned"]
+    assert [key.split(":")[3] for key in never] == ["64x4096x4096"]
+
+
+def test_a_campaign_says_what_to_know_of_its_files_counts(folder: Path) -> None:
+    trace = folder / "trace.json"
+    trace.write_text('{"schemaVersion": 1, "traceEvents": []}')
+    done = CliRunner().invoke(app, ["campaign", "create", str(trace), "--ladder", "m=64 n=64 k=64", "--dry-run",
+                                    "--db", str(folder / "store.db"), "--device", DEVICE])  # fmt: skip
+    assert "record with graphs off" in done.stderr
+
+
 def test_a_list_without_problems_is_not_said_to_be_tunable(folder: Path) -> None:
     (folder / "none.csv").write_text("m,n,k\n")
     text = run("shapes", folder / "none.csv", "--out", folder / "out.csv")
