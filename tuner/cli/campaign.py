@@ -113,7 +113,7 @@ def create(
     """Creates a campaign for the workers of a service or of this store."""
     devices = tuple(_device(word) for word in device or [AUTO])
     budget = CampaignBudget(candidates, turns, target, gpu_seconds)
-    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as))
+    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as), misses)
     if misses:
         with campaign_client_at(db, url, insecure, planning_store) as client:
             listed = _with_misses(listed, client, [model for model, _ in devices], bool(sources or ladder))
@@ -304,13 +304,19 @@ def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, st
     ]  # fmt: skip
 
 
-def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked) -> Listed:
-    """The problems of files and ladders, with their counts."""
+def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked, misses: bool = False) -> Listed:
+    """The problems of files and ladders, with their counts.
+
+    Raises:
+        ProblemError: there are none in the files, and neither ladders nor misses.
+    """
     found = shapes_told(sources or [], asked)
     counts = dict(found.counts)
     for expression in ladders or ():
         for problem in problems.ladder(expression):
             counts.setdefault(problem, 1)
+    if sources and not counts and not misses:
+        raise ProblemError(f"{' + '.join(map(str, sources))} lists no problem to tune: give a list of some")
     return " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])[:200], counts
 
 

@@ -75,6 +75,15 @@ def test_an_engines_block_scaled_products_are_tuned_and_exported_as_they_are_lis
     assert [key.split(":")[3] for key in never] == ["64x4096x4096"]
 
 
+@pytest.mark.parametrize("command", ["create", "run"])
+def test_a_campaign_of_files_that_list_nothing_names_them(folder: Path, command: str) -> None:
+    (folder / "none.csv").write_text("m,n,k\n")
+    words = ("campaign", command, str(folder / "none.csv"), "--db", str(folder / "store.db"), "--dry-run")
+    done = CliRunner().invoke(app, list(words))
+    assert isinstance(done.exception, ProblemError)
+    assert "none.csv lists no problem to tune" in str(done.exception)
+
+
 def test_a_campaign_says_what_to_know_of_its_files_counts(folder: Path) -> None:
     trace = folder / "trace.json"
     trace.write_text('{"schemaVersion": 1, "traceEvents": []}')
