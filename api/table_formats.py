@@ -28,7 +28,7 @@ class TableQuery(Strict):
     min_gain: (
         Annotated[
             float,
-            Field(ge=1.0, le=100.0, description=f"least gain to export; {MIN_GAIN} by default"),
+            Field(ge=0.0, le=100.0, description=f"least gain to export; {MIN_GAIN} by default"),
         ]
         | Absent
     ) = None

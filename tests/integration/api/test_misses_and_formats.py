@@ -150,6 +150,14 @@ class TestFormats:
         assert parquet.read_table(io.BytesIO(packed.content)).num_rows == 2
         assert text.headers["etag"] != packed.headers["etag"]
 
+    def test_a_margin_begins_at_nothing_as_the_commands_does(self, http: TestClient) -> None:
+        few, all_bests = (
+            http.get(f"/v1/tables/{DEVICE}", params={"min_gain": least}).json()["entries"] for least in (0.95, 0)
+        )
+        assert (len(few), len(all_bests)) == (1, 2)
+        for least in (-0.1, 100.5, "nan"):
+            problem_of(http.get(f"/v1/tables/{DEVICE}", params={"min_gain": least}), 422, "malformed-request")
+
     def test_guarded_json_counts_what_it_leaves_out(self, http: TestClient) -> None:
         document = http.get(f"/v1/tables/{DEVICE}", params={"min_gain": "1.02"}).json()
         assert len(document["entries"]) + len(document["library"]) == 2
