@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import threading
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import orjson
@@ -17,6 +18,8 @@ Encoding = Literal["zstd", "gzip", "identity"]
 #: Smaller bodies are sent as they are.
 LEAST_BYTES: Final = 4_096
 _GZIP_LEVEL: Final = 1
+#: A window of 32 KiB, with gzip's header and trailer.
+_GZIP_WBITS: Final = 31
 #: With a window over all of a body, which finds columns that are repeated, level 1 takes half as long as level 3 and
 #: compresses as well. Clients need not accept windows above 8 MiB (RFC 9659).
 _ZSTD_LEVEL: Final = 1
@@ -78,6 +81,21 @@ class Rendered:
         if encoding != "identity":
             headers["Content-Encoding"] = encoding
         return Response(self.encoded(encoding), media_type=self.media_type, headers=headers)
+
+
+def streamed(parts: Iterable[bytes], encoding: Encoding) -> Iterator[bytes]:
+    """A body in one encoding, made while it is sent."""
+    if encoding == "identity":
+        yield from parts
+        return
+    if encoding == "zstd":
+        packer: Any = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
+    else:
+        packer = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WBITS)
+    for part in parts:
+        if packed := packer.compress(part):
+            yield packed
+    yield packer.flush()
 
 
 def _compressed(body: bytes) -> bytes:

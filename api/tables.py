@@ -18,7 +18,7 @@ from api import pages
 from api.auth import require
 from api.device_bests import CachedBest
 from api.devices import DevicePath, bests_of
-from api.encoding import matches
+from api.encoding import accepted, matches, streamed
 from api.http_errors import responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
@@ -139,8 +139,8 @@ async def get_table(
 ) -> Response:
     """A device's table in one of the formats of `gemmtune export`, with an ETag for each.
 
-    Without parameters it has the bytes of `--all`, and its strong ETag is the content hash. Every other answer is
-    guarded by `min_gain`.
+    Without parameters it has the bytes of `--all`, and its ETag is the content hash: strong, or weak where the answer
+    is compressed. Every other answer is guarded by `min_gain`.
     """
     tables: TableViews = request.app.state.views
     view = await views.run(lambda: tables.of(request.app.state.answer_service.snapshot, device))
@@ -153,11 +153,16 @@ async def get_table(
 
         # Of a large table each takes seconds and a multiple of its size.
         return await views.run(lambda: formats.of(device, view.content, query, read).response(request), slow=True)
-    etag = f'"{view.content}"'
-    headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
+    encoding = accepted(request.headers.get("accept-encoding", ""))
+    etag = f'"{view.content}"' if encoding == "identity" else f'W/"{view.content}"'
+    headers = {
+        "ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate", "Vary": "Accept-Encoding, Authorization",
+    }  # fmt: skip
     if if_none_match and matches(if_none_match, etag):
         return Response(status_code=304, headers=headers)
-    return StreamingResponse(rendered(view), media_type=_JSON, headers=headers)
+    if encoding != "identity":
+        headers["Content-Encoding"] = encoding
+    return StreamingResponse(streamed(rendered(view), encoding), media_type=_JSON, headers=headers)
 
 
 @router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))

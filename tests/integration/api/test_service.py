@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+import zstandard
 from fastapi.testclient import TestClient
 from starlette.types import Message
 
@@ -43,6 +47,11 @@ def follow(http: TestClient) -> None:
     """Doesn't wait for the follower's next poll."""
     app: Any = http.app
     app.state.follower.poll()
+
+
+def unzstd(body: bytes) -> bytes:
+    """A stream's frame does not say how long its content is."""
+    return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(body)).read()
 
 
 class TestBest:
@@ -194,13 +203,27 @@ class TestExplain:
 
 
 class TestTables:
-    def test_the_table_has_the_bytes_of_the_export_and_a_strong_etag(self, http: TestClient, store: Store) -> None:
-        keep(http, store)
-        response = http.get(f"/v1/tables/{DEVICE}")
-        assert response.content == table_bytes(table(store, DEVICE))
+    @pytest.mark.parametrize(("accept", "encoding"), [("identity", None), ("gzip", "gzip"), ("gzip, zstd", "zstd")])
+    def test_the_table_has_the_bytes_of_the_export_and_its_hash_as_etag(
+        self, http: TestClient, store: Store, accept: str, encoding: str | None
+    ) -> None:
+        for m in range(1, 41):
+            keep_best(store, Gemm.parse(f"{m}x512x512"), DEVICE)
+        follow(http)
+        with http.stream("GET", f"/v1/tables/{DEVICE}", headers={"Accept-Encoding": accept}) as response:
+            raw = b"".join(response.iter_raw())
+        assert response.headers.get("content-encoding") == encoding
+        read = {None: bytes, "gzip": gzip.decompress, "zstd": unzstd}[encoding]
+        expected = table_bytes(table(store, DEVICE))
+        assert read(raw) == expected
+        assert encoding is None or len(raw) < len(expected) / 4
+        weak = "W/" if encoding else ""
         etag = response.headers["etag"]
-        assert etag == f'"{response.json()["content"]}"'
-        again = http.get(f"/v1/tables/{DEVICE}", headers={"If-None-Match": etag})
+        # One encoding is not the other, byte for byte (RFC 9110 §8.8.3.3).
+        assert etag == f'{weak}"{json.loads(expected)["content"]}"'
+        assert "Accept-Encoding" in response.headers["vary"]
+        asked = {"If-None-Match": etag, "Accept-Encoding": accept}
+        again = http.get(f"/v1/tables/{DEVICE}", headers=asked)
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
 
     def test_a_new_best_changes_the_etag(self, http: TestClient, store: Store) -> None:
