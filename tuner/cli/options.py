@@ -11,7 +11,8 @@ from urllib.parse import unquote
 import typer
 
 from space.arch import arch_named
-from space.devices import DeviceProfile, identity_named, profile_named, reference_profile
+from space.devices import DeviceProfile, find_profile, identity_named, profile_named, reference_profile
+from space.errors import ProfileError
 from tuner.errors import DeviceError, StoreError
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
@@ -34,7 +35,14 @@ def device_named(name: str) -> str:
 
     Raises:
         DeviceError: `auto`, and this machine's GPU can't be used.
+        ProfileError: the word is one that opens a device to measure on, as in `tune`.
     """
+    opens, colon, which = name.partition(":")
+    if colon and opens in ("cuda", "recorded"):
+        # A recording's folder may be named as its card is.
+        card = find_profile(which.removesuffix(":realtime"))
+        model = f"--device '{card.name}'" if card else "--device 'NVIDIA H200' for example, or auto"
+        raise ProfileError(f"device {name[:100]!r} is for commands that measure; this one takes a GPU model: {model}")
     if name != AUTO:
         return identity_named(name)
     from tuner.studying.open_worker import device_here
