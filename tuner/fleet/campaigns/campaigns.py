@@ -191,7 +191,7 @@ def _add_problems(
         common = blank | {"queue": queue, "device_id": device_id(session, name, kind)}
         rows = [
             common | {"problem_id": problems[problem.key], "count": count}
-            for problem, count in by_gain(session, request, name)
+            for problem, count in by_gain(session, request, name, kind)
         ]
         session.execute(insert(CampaignProblemRow), rows)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from space.devices import DEFAULT_DEVICE, DeviceProfile, find_profile, profile_named
-from space.problem import Problem
+from space.problem import DISTANCE_DIGITS, Problem
 from space.rank import roofline_us
-from tuner.evidence.codec import problem_of
+from tuner.errors import StoreError
+from tuner.evidence import codec
 from tuner.evidence.models import BestRow, DeviceRow, ProblemRow
 from tuner.fleet.campaigns.records import CampaignRequest
 
@@ -23,44 +27,78 @@ _MOST_KNOWN: Final = 5_000
 _REACH: Final = 3.0
 
 
-def by_gain(session: Session, request: CampaignRequest, device: str) -> Sequence[tuple[Problem, int]]:
+class Alike:
+    """Measured problems that differ in their extents alone, with their ratios to the library's first choice.
+
+    A campaign asks for the nearest of thousands, thousands of times: all are compared at once.
+    """
+
+    def __init__(self, found: Sequence[tuple[Problem, float]]) -> None:
+        # Of several that are as near, the one that leaves least counts.
+        ordered = sorted(found, key=lambda entry: entry[1])
+        self._ratios = [ratio for _, ratio in ordered]
+        self._logs: npt.NDArray[np.float64] = np.log2([problem.extents for problem, _ in ordered])
+
+    def nearest(self, problem: Problem) -> tuple[float, float]:
+        """How far the nearest one is (`Problem.distance`), and its ratio."""
+        away = np.abs(self._logs - np.log2(problem.extents)).sum(axis=1).round(DISTANCE_DIGITS)
+        place = int(away.argmin())
+        return float(away[place]), self._ratios[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was measured on a device model.
+
+    Attributes:
+        own: keys of the problems that have a best, of a GPU or of replays, as the campaign wants them.
+        alike: ratios by everything but the extents.
+    """
+
+    own: frozenset[str] = frozenset()
+    alike: dict[tuple[str, str], Alike] = field(default_factory=dict)
+
+
+def by_gain(session: Session, request: CampaignRequest, device: str, kind: str) -> Sequence[tuple[Problem, int]]:
     """The request's problems with their counts, largest expected savings first; in the given order without counts."""
     if not request.counts:
         return [(problem, 1) for problem in request.problems]
     profile = find_profile(device) or profile_named(DEFAULT_DEVICE)
-    known = _ratios(session, device)
+    known = _known(session, device, kind)
     listed = list(zip(request.problems, request.counts, strict=True))
     return sorted(listed, key=lambda entry: -expected_gain_us(entry[0], entry[1], profile, known))
 
 
-def expected_gain_us(
-    problem: Problem, count: int, profile: DeviceProfile, known: dict[tuple[str, str], list[tuple[Problem, float]]]
-) -> float:
+def expected_gain_us(problem: Problem, count: int, profile: DeviceProfile, known: Known) -> float:
     """Time that tuning may save: runs × least time × what the library left on the nearest measured problem.
 
     A problem that was measured before has won its share already.
     """
-    alike = known.get(problem.key_around_shape(), [])
-    away, ratio = min(((problem.distance(other), ratio) for other, ratio in alike), default=(_REACH + 1, USUAL_RATIO))
-    if away == 0.0:
+    if problem.key in known.own:
         return 0.0
+    alike = known.alike.get(problem.key_around_shape())
+    away, ratio = alike.nearest(problem) if alike else (_REACH + 1, USUAL_RATIO)
     left = max(ratio, 1.0) if away <= _REACH else USUAL_RATIO
     return count * roofline_us(problem, profile) * (left - 1.0)
 
 
-def _ratios(session: Session, device: str) -> dict[tuple[str, str], list[tuple[Problem, float]]]:
-    """Ratios to the library's first choice on a device model, by everything but the extents."""
+def _known(session: Session, device: str, kind: str) -> Known:
+    """What the newest bests of a device model say, those of replays as well as a GPU's."""
     rows = session.execute(
-        select(ProblemRow.key, BestRow.versus_first)
+        select(ProblemRow.key, BestRow.versus_first, DeviceRow.kind)
         .join(BestRow, BestRow.problem_id == ProblemRow.id)
         .join(DeviceRow, DeviceRow.id == BestRow.device_id)
         .where(DeviceRow.name == device, BestRow.served)
         .order_by(BestRow.version.desc())
         .limit(_MOST_KNOWN)
-    )
-    found: dict[tuple[str, str], list[tuple[Problem, float]]] = {}
-    for key, versus in rows:
-        if versus:
-            problem = problem_of(key)
-            found.setdefault(problem.key_around_shape(), []).append((problem, float(versus["value"])))
-    return found
+    ).all()
+    ratios: dict[tuple[str, str], list[tuple[Problem, float]]] = {}
+    for key, versus, _ in rows:
+        try:
+            problem = codec.problem_of(key)
+        except StoreError:
+            continue  # a newer version's
+        if found := codec.ratio(versus):
+            ratios.setdefault(problem.key_around_shape(), []).append((problem, found.value))
+    own = frozenset(key for key, _, its in rows if its == kind)
+    return Known(own, {around: Alike(found) for around, found in ratios.items()})
