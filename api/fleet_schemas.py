@@ -94,7 +94,7 @@ class CampaignIn(Body):
                 raise ProblemError(f"the ladders expand to more than {10 * MOST_PROBLEMS:,} problems: shorten them")
         devices = tuple((device.name, str(device.kind)) for device in self.devices)
         found, budget = distinct(problems), self.budget.value()
-        counted = any(entry.count > 1 for entry in self.problems)
+        counted = any(count > 1 for count in counts.values())
         runs = tuple(counts[problem] or 1 for problem in found) if counted else ()
         return CampaignRequest(self.name, found, devices, budget, self.priority, runs)
 

@@ -124,6 +124,14 @@ class TestCounts:
         assert [(item["problem"]["m"], item["count"]) for item in found] == [(32, 10_000), (8192, 2), (16, 1)]
         assert http.get(f"/v1/campaigns/{campaign}/summary").json()["won"] is None
 
+    def test_a_problem_that_is_listed_twice_counts_twice_as_in_a_file(self, http: TestClient) -> None:
+        once, twice = ({"m": m, "n": 256, "k": 256} for m in (16, 17))
+        body = {"name": "listed", "devices": [{"name": DEVICE}], "problems": [once, twice, twice],
+                "ladders": ["m=17 n=256 k=256"]}  # fmt: skip
+        campaign = http.post("/v1/campaigns", json=body).raise_for_status().json()["id"]
+        found = http.get(f"/v1/campaigns/{campaign}/problems").json()["items"]
+        assert [(item["problem"]["m"], item["count"]) for item in found] == [(17, 2), (16, 1)]
+
     def test_without_counts_the_order_stays(self, store: Store) -> None:
         problems = tuple(Gemm(m, 64, 64) for m in (1, 512, 2))
         request = CampaignRequest("plain", problems, ((DEVICE, "cuda"),))
