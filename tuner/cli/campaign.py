@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -40,6 +41,7 @@ from tuner.exits import EXIT_NOTHING
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import Document, document
+from tuner.fleet.campaigns.estimate import estimate
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
@@ -162,7 +164,7 @@ def run(
     request = _request(listed, name, ((facts.name, facts.kind),), budget, 0)
     if dry_run:
         with opened.pop() as worker, planning_store(db) as store:
-            _estimate_here(worker, LocalCampaigns(store, timing), request, as_json)
+            _estimate_here(worker, store, request, as_json)
         return
     with open_store(db) as store:
         campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
@@ -200,9 +202,9 @@ def _check_goes_on(campaign: Campaign) -> None:
     raise CampaignError(f"campaign {campaign.id} of these problems is {campaign.status}: {fix}")
 
 
-def _estimate_here(worker: Worker, client: LocalCampaigns, request: CampaignRequest, as_json: bool) -> None:
+def _estimate_here(worker: Worker, store: Store, request: CampaignRequest, as_json: bool) -> None:
     """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
-    cost = client.estimate(request)
+    cost = asdict(estimate(store, request, here=1))
     unmeasurable = _unmeasurable(worker, request)
     cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
     show(cost, as_json, shown.estimate)

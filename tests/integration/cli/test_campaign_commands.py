@@ -97,6 +97,13 @@ def test_a_dry_run_makes_nothing(shell: CampaignShell) -> None:
     assert shell("campaign", "list", "--json").out == before
 
 
+def test_a_dry_run_of_what_would_run_here_counts_this_process_as_its_worker(shell: CampaignShell) -> None:
+    words = ("campaign", "run", str(shell.home / "list.csv"), "--device", "recorded:h200", "--dry-run")
+    assert "with 1 live worker that can take it: about" in shell(*words).out
+    found = shell(*words, "--json").json
+    assert (found["workers"], found["seconds"]) == (1, found["gpu_seconds"])
+
+
 def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_path: Path) -> None:
     shell = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "store.db")})
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,8 +69,11 @@ class Estimate:
     rate_source: Literal["measured", "assumed"]
 
 
-def estimate(store: Store, request: CampaignRequest) -> Estimate:
+def estimate(store: Store, request: CampaignRequest, here: int = 0) -> Estimate:
     """The cost of a campaign, without creating it.
+
+    Args:
+        here: workers on each device that join only when the campaign is run.
 
     Raises:
         CampaignError: an unknown device.
@@ -78,7 +82,8 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
         queues = [queue_for(session, name, kind) for name, kind in request.devices]
         rates = [_rate(session, queue) for queue in queues]
         of_queue = select(WorkerRow.queue, func.count()).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
-        live = {queue: count for queue, count in session.execute(of_queue.group_by(WorkerRow.queue))}
+        live = Counter(dict.fromkeys(queues, here))
+        live.update({queue: count for queue, count in session.execute(of_queue.group_by(WorkerRow.queue))})
     measured = [rate for rate in rates if rate is not None]
     a_candidate = statistics.fmean(rate.usual for rate in measured) if measured else ASSUMED_CANDIDATE_SECONDS
     low, high = _ASSUMED_RANGE
@@ -100,7 +105,7 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     most = round(each * statistics.fmean(min(size, request.budget.candidates) for _, _, size, _ in found))
     whole, most_seconds = most * a_candidate + each * a_problem, request.budget.gpu_seconds or math.inf
     gpu_seconds, low_seconds, high_seconds = (min(whole * factor, most_seconds) for factor in (1.0, low, high))
-    at_once = [min(live.get(queue, 0), len(request.problems)) for queue in queues]
+    at_once = [min(live[queue], len(request.problems)) for queue in queues]
     seconds = gpu_seconds / len(queues) / min(at_once) if all(at_once) else None
     several = len(cards) > 1
     untunable = [
