@@ -75,6 +75,15 @@ def test_an_engines_block_scaled_products_are_tuned_and_exported_as_they_are_lis
     assert [key.split(":")[3] for key in never] == ["64x4096x4096"]
 
 
+def test_a_ladder_leaves_the_counts_of_files_as_they_are(folder: Path) -> None:
+    (folder / "two.csv").write_text("m,n,k,count\n8,64,64,1\n8192,64,64,2\n")
+    at = ("--db", folder / "store.db", "--json")
+    words = ("--ladder", "m=4096,8192 n=64 k=64", "--device", DEVICE, *at)
+    number = json.loads(run("campaign", "create", folder / "two.csv", *words))["id"]
+    found = json.loads(run("campaign", "results", number, *at))["problems"]
+    assert [(each["problem"]["m"], each["count"]) for each in found] == [(8192, 2), (4096, 1), (8, 1)]
+
+
 @pytest.mark.parametrize("command", ["create", "run"])
 def test_a_campaign_of_files_that_list_nothing_names_them(folder: Path, command: str) -> None:
     (folder / "none.csv").write_text("m,n,k\n")
