@@ -9,6 +9,8 @@ declare namespace Api {
     problems: ProblemIn[];
     device?: string | null;
     require?: "any" | "measured";
+    policy?: "sustained" | "burst" | "chain" | "chain_pdl" | "rounds" | null;
+    neighbours?: "plain" | "pdl";
   };
   type BatchOut = {
     items: (BestOut | null)[];

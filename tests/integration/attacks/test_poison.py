@@ -153,6 +153,7 @@ CALLS: dict[str, Callable[[Asked, str], object]] = {
     "store.roll_back": lambda a, s: a.store.roll_back(PROBLEM, s, 1),
     "store.best": lambda a, s: a.store.best(PROBLEM, s),
     "store.bests": lambda a, s: a.store.bests(s),
+    "store.bests_by_policy": lambda a, s: a.store.bests_by_policy(s),
     "store.neighbours": lambda a, s: a.store.neighbours(PROBLEM, s),
     "store.winners_near": lambda a, s: a.store.winners_near(PROBLEM, s),
     "store.served_of device": lambda a, s: a.store.served_of(s, [PROBLEM.key]),
