@@ -20,8 +20,9 @@ from space.rules import Rule
 
 #: Grid cells filtered at a time.
 PIECE_ROWS: Final = 1 << 16
-#: Rows of a space. Pruned ones have thousands; all legal configs of `sm90_wgmma`, but for their free knobs, are 7 million
-#: for 4096x4096x4096, and up to 30 million where few tiles leave split-K room. A table and its copy take 150 bytes a row.
+#: Rows of a space. Pruned ones have thousands; all legal configs of `sm90_wgmma`, but for their free knobs, are
+#: 7 million for 4096x4096x4096, and up to 30 million where few tiles leave split-K room. A table and its copy take
+#: 150 bytes a row.
 MOST_ROWS: Final = 1 << 24
 
 
