@@ -85,7 +85,7 @@ def check_machine(table: str | Path, source: Exact, machine: Machine, stale: boo
         raise TableError(f"{table} is not used: {card}; tune here, or use its own table")
     if programs and not stale:
         raise TableError(f"{table} is not used: {programs}; measure again with `gemmtune retune --stale`, or pass "
-                         "stale=True (or set GEMMTUNE_TABLE_STALE=1)")  # fmt: skip
+                         "stale=True (GEMMTUNE_TABLE_STALE=1 for engines and gemmtune.launch)")  # fmt: skip
     return programs
 
 

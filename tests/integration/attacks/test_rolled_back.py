@@ -54,18 +54,22 @@ def test_a_best_that_was_brought_back_is_rolled_back_no_more(
     assert served_us(store) == left_us
 
 
-@pytest.mark.parametrize(("undone", "left_us"), [(0, 7.0), (1, 10.0), (2, 7.0), (3, 10.0)])
-def test_what_an_older_change_set_does_not_return_once_that_was_undone(
-    store: Store, undone: int, left_us: float
-) -> None:
+def _undo_then_hide(store: Store, undone: int) -> None:
+    """Undoes the second of three changes, takes that back, and so on; then worker-3 is faster than all."""
     fleet = Fleet(store)
     for number, us in enumerate((10.0, 8.0, 7.0)):
         tell(fleet.hand(number), us, forged=number == 1)
     change = store.best_changes(PROBLEM, DEVICE)[1].id
     for _ in range(undone):
-        # The first undoes the older change, the second takes that back, and so on.
         change = store.roll_back(PROBLEM, DEVICE, change).id
     tell(fleet.hand(3), 5.0)
+
+
+@pytest.mark.parametrize(("undone", "left_us"), [(0, 7.0), (1, 10.0), (2, 7.0), (3, 10.0)])
+def test_what_an_older_change_set_does_not_return_once_that_was_undone(
+    store: Store, undone: int, left_us: float
+) -> None:
+    _undo_then_hide(store, undone)
     assert served_us(store) == 5.0
     revocations.revoke(store, worker="worker-3")
     assert served_us(store) == left_us
@@ -75,13 +79,7 @@ def test_what_an_older_change_set_does_not_return_once_that_was_undone(
 def test_what_an_undoing_held_back_returns_when_that_is_taken_back(
     store: Store, undone: int, left_us: float
 ) -> None:
-    fleet = Fleet(store)
-    for number, us in enumerate((10.0, 8.0, 7.0)):
-        tell(fleet.hand(number), us, forged=number == 1)
-    change = store.best_changes(PROBLEM, DEVICE)[1].id
-    for _ in range(undone):
-        change = store.roll_back(PROBLEM, DEVICE, change).id
-    tell(fleet.hand(3), 5.0)
+    _undo_then_hide(store, undone)
     revocations.revoke(store, worker="worker-2")
     revocations.revoke(store, worker="worker-3")
     assert served_us(store) == left_us
