@@ -14,7 +14,8 @@ struct Tile {
 };
 
 /// Tiles are numbered group by group; a group spans several tiles across the direction of the walk, and inside it the
-/// short side runs fastest. Products of a batch follow one another, and slices of one tile are neighbours.
+/// short side runs fastest. Every other group is walked backwards: it begins where the one before ended, beside rows or
+/// columns that are still in L2. Products of a batch follow one another, and slices of one tile are neighbours.
 ///
 /// Mirrored byte for byte by `TileGrid` in workers/cuda/families/arguments.py.
 struct TileGrid {
@@ -35,8 +36,9 @@ struct TileGrid {
         const int at = group.quotient(place);
         const int within = place - at * int(group.divisor);
         const Divider across = at == last_group ? last_width : width;
-        const int slow = across.quotient(within);
-        const int fast = at * int(width.divisor) + within - slow * int(across.divisor);
+        const int steps = across.quotient(within);
+        const int fast = at * int(width.divisor) + within - steps * int(across.divisor);
+        const int slow = at % 2 == 0 ? steps : width.quotient(group.divisor) - 1 - steps;
         tile.m = along_n ? slow : fast;
         tile.n = along_n ? fast : slow;
     }

@@ -43,6 +43,7 @@ struct Loader {
     ClusterPlace<Config> place;
     TileWalk<Config> walk;
     Tile tile;
+    int stage_k = 0;  // of the tile, to be loaded next; `tile.k` counts the stages that have been
     RingPosition<Config::kStages> ring;
 
     __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
@@ -53,12 +54,12 @@ struct Loader {
     }
 
     /// Finds the first tile, while the block waits for something else anyway.
-    __device__ __forceinline__ void begin() { walk.next(tile); }
+    __device__ __forceinline__ void begin() { next(); }
 
     /// Prefetches the first stages into L2. Earlier kernels may still be running, and writing them.
     __device__ __forceinline__ void prefetch() {
         if constexpr (Config::kPrefetchStages > 0) {
-            if (tile.k == tile.k_end && !walk.next(tile)) return;
+            if (tile.k == tile.k_end && !next()) return;
             const int end = min(tile.k_end, tile.k + Config::kPrefetchStages);
             for (int k = tile.k; k < end; ++k) {
                 prefetch<typename S::A>(map_a, first_row(), place.n, k, args.hint_a);
@@ -68,7 +69,7 @@ struct Loader {
     }
 
     __device__ __forceinline__ bool issue() {
-        if (tile.k == tile.k_end && !walk.next(tile)) return false;
+        if (tile.k == tile.k_end && !next()) return false;
         const int row = first_row(), column = first_column();
         // The first round finds the ring empty: waiting for the phase before the first returns at once.
         mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
@@ -78,6 +79,7 @@ struct Loader {
         load<typename S::B>(smem.b[ring.stage].bytes, map_b, full, column, place.m, place.column_mask(), args.hint_b);
         ring.advance();
         ++tile.k;
+        stage_k += walk.direction;
         return true;
     }
 
@@ -92,6 +94,12 @@ struct Loader {
     }
 
 private:
+    /// Moves on to the next tile; returns whether there is one.
+    __device__ __forceinline__ bool next() {
+        const bool found = walk.next(tile);
+        stage_k = walk.direction > 0 ? tile.k : tile.k_end - 1;
+        return found;
+    }
     __device__ __forceinline__ int first_row() const { return (tile.m * Config::kClusterM + place.m) * Config::kTileM; }
     __device__ __forceinline__ int first_column() const { return (tile.n * Config::kClusterN + place.n) * Config::kTileN; }
 
@@ -99,7 +107,7 @@ private:
     template <class Tiling>
     __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap* map, u64* full, int first, int slice,
                                          u16 sharers, u64 hint) const {
-        boxes<Tiling>(first, slice, tile.k, [&](int span, int line, int x, int y) {
+        boxes<Tiling>(first, slice, stage_k, [&](int span, int line, int x, int y) {
             unsigned char* const box = to + (span * Tiling::kLines + line) * Tiling::kSpanBytes;
             if constexpr (Tiling::kSharers > 1) {
                 tma_load_3d_multicast(box, map, full, x, y, tile.batch, sharers, hint);

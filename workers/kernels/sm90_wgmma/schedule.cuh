@@ -7,6 +7,9 @@
 /// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, … In a cluster along K each block has a slice of
 /// the same tile.
 ///
+/// Whole tiles are loaded along K forwards and backwards in turn: a wave begins where the wave before it ended, with the
+/// stages of the rows or columns that both share still in L2.
+///
 /// Stream-K: the ends of all shared tiles, laid end to end, are cut into equal pieces, and each peer begins with one. A
 /// piece may span several tiles. All clusters get the same amount of work, and partial sums arrive long before their
 /// owner needs them.
@@ -16,7 +19,8 @@ struct TileWalk {
     static constexpr bool kShares = Config::kStreamK != 0;
     const WgmmaArguments& args;
     int at, step;
-    int place_k;  // in the cluster
+    int place_k;         // in the cluster
+    int direction = -1;  // in which the tile is loaded along K
     int shared = 0, shared_end = 0;  // a peer's piece, in stages of all ends
     int swaps_from = 0x7FFFFFFF;     // an owner's last two tiles, the shared one and its last own, change places
 
@@ -49,6 +53,7 @@ struct TileWalk {
             if (tile.index >= args.shared.first) tile.k_end = args.shared.kept;
         }
         args.grid.locate(tile);
+        direction = -direction;
         if constexpr (kSplits || Config::kClusterK > 1) args.grid.slice(tile);
         at += step;
         return true;
