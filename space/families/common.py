@@ -190,6 +190,19 @@ def packed_rows_rule(needs_packing: Callable[[Gemm, str], bool], pitch_bytes: Ca
                 lambda c: f"rows of {longest(c):,} B: multiply slices of K, or use another layout")  # fmt: skip
 
 
+def group_width(across: IntColumn, raster_group: IntColumn) -> IntColumn:
+    """Tiles across each raster group; the last group may be narrower.
+
+    Groups are of one width, as near to `raster_group` as a whole number of them comes.
+
+    Args:
+        across: cluster tiles across the whole grid.
+    """
+    groups = np.maximum((2 * across + raster_group) // (2 * raster_group), 1)
+    column: IntColumn = -(-across // groups)
+    return column
+
+
 def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> Rule:
     """The worth rule that leaves one raster group of all that are as wide as the grid: they give one order of tiles.
 

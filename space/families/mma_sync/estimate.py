@@ -14,7 +14,7 @@ import numpy as np
 from space.clock import clock_ghz
 from space.columns import Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.common import eighth_norm, extent_m, extent_n, input_bytes, output_bytes
+from space.families.common import eighth_norm, extent_m, extent_n, group_width, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, needs_packing
@@ -143,8 +143,8 @@ def _split_clocks(c: Columns) -> FloatColumn:
 def _reread(c: Columns, slots: IntColumn) -> FloatColumn:
     """Memory traffic as a multiple of the least: an operand that overflows half of L2 is read again for each block of
     tiles that run at the same time."""
-    group, along_m = c["raster_group"], c["raster"] == 0
-    across = np.minimum(group, np.where(along_m, c["tiles_m"], c["tiles_n"]))
+    along_m = c["raster"] == 0
+    across = group_width(np.where(along_m, c["tiles_m"], c["tiles_n"]), c["raster_group"])
     wide = np.minimum(across, slots)
     long = np.maximum(slots / wide, 1)
     m_side = np.where(along_m, wide, long) * c["tile_m"]

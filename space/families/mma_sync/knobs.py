@@ -36,7 +36,8 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "whether all blocks share the stages of the tiles that do not fill whole waves"),
     Knob("persistent", (0, 1), 0, "launch", "whether each block computes several tiles; otherwise one"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles run within a raster group"),
-    Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch", "width of a raster group in tiles"),
+    Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch",
+         "width of raster groups in tiles, as near as groups of one width come"),
     Knob("prefetch_bytes", (0, LINE_BYTES, 2 * LINE_BYTES), LINE_BYTES, "compile",
          "bytes that a copy makes L2 fetch at least; 0 fetches what the copy needs"),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from space.arch import LINE_BYTES, SECTOR_BYTES, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.common import eighth_norm, extent_m, extent_n, input_bytes, output_bytes, pdl_saved_us
+from space.families.common import eighth_norm, extent_m, extent_n, group_width, input_bytes, output_bytes, pdl_saved_us
 from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes, streams_large_rows
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
@@ -220,13 +220,11 @@ def _pack_us(c: Columns) -> float:
 
 def _operands_moved(c: Columns) -> FloatColumn:
     """Bytes of A and B read from memory: some more than once if an operand overflows half of L2."""
-    group = c["raster_group"].astype(np.float64)
     along_m = c["raster"] == RASTER_ALONG_M
-    rows = np.where(along_m, np.minimum(group, c["tiles_m"]), c["tiles_m"])
-    cols = np.where(along_m, c["tiles_n"], np.minimum(group, c["tiles_n"]))
+    across = group_width(np.where(along_m, c["tiles_m"], c["tiles_n"]), c["raster_group"]).astype(np.float64)
     # Tiles in flight form a block of `wide` x `tall` cluster tiles; the squarer it is, the more they share.
     in_flight = np.maximum(c.device.sm_count // c["cluster_size"], 1)
-    wide = np.minimum(np.where(along_m, rows, cols), in_flight)
+    wide = np.minimum(across, in_flight)
     tall = np.maximum(in_flight / wide, 1)
     m_side = np.where(along_m, wide, tall) * c["tile_m"] * c["cluster_m"]
     n_side = np.where(along_m, tall, wide) * c["tile_n"] * c["cluster_n"]

@@ -263,9 +263,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            lambda c: ((c["raster"] == knobs.RASTER_ALONG_M) & (c["raster_group"] == 1))
                      | (_blocks(c) > c.device.sm_count)),
     raster_group_rule(_worth, knobs.RASTER_ALONG_M, knobs.KNOBS),
-    _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
-           "neighbouring widths differ by less than 1 %",
-           ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),
+    _worth("worth.raster_step", "raster groups are 1, 4 or 12 tiles wide",
+           "132 multiprocessors multiply 12 by 11 tiles at a time; neighbouring widths differ by less than 1 %",
+           ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 12))),
     _worth("worth.cache_hint", "weights that are read once stream through L2; other loads have no cache hint",
            "for operands that are read again, the raster order decides what L2 keeps", ("cache_hint", "swap_ab"),
            lambda c: c["cache_hint"] == _best_hint(c)),

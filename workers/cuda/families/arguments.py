@@ -6,7 +6,10 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from space.config import Config
+from space.families.common import group_width
 from workers.cuda.families.shared import Place, word
 
 #: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
@@ -51,7 +54,7 @@ class TileGrid(ctypes.Structure):
         across, along, along_n = derived["tiles_m"], derived["tiles_n"], config["raster"] == "along_n"
         if along_n:
             across, along = along, across
-        width = min(config.number("raster_group"), across)
+        width = int(group_width(np.asarray(across), np.asarray(config.number("raster_group"))))
         last = (across - 1) // width
         dividers = (splits, across * along, width * along, width, across - last * width)
         return cls(tiles, derived["k_iterations"], int(along_n), last, *map(Divider.of, dividers))

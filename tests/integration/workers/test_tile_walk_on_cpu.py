@@ -1,0 +1,84 @@
+"""The tile scheduler's own text, run on the CPU: every tile once, groups of one width, each beside the one before.
+
+Needs a C++20 compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import pairwise, product
+
+import pytest
+
+from space.registry import family_named
+from tests.on_cpu import compiled, needs_compiler
+from workers.cuda.families import sm90_wgmma as launcher
+from workers.cuda.families.arguments import TileGrid
+from workers.kernels.flatten import flatten
+
+pytestmark = needs_compiler
+
+FAMILY = family_named("sm90_wgmma")
+ENTRY = """
+struct Config { static constexpr int kSplits = 0, kStreamK = 0, kClusterK = 1; };
+struct Item { int m, n, batch, direction; };
+extern "C" int walk(const WgmmaArguments* args, int cluster, int clusters, Item* items) {
+    TileWalk<Config> tiles(*args, cluster, clusters, 0);
+    Tile tile;
+    int count = 0;
+    while (tiles.next(tile)) items[count++] = {tile.m, tile.n, tile.batch, tiles.direction};
+    return count;
+}
+"""
+
+
+class Item(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int) for name in ("m", "n", "batch", "direction"))
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return compiled(flatten("sm90_wgmma/schedule.cuh") + ENTRY, tmp_path_factory.mktemp("walk"))
+
+
+def walked(
+    kernel: ctypes.CDLL, tiles_m: int, tiles_n: int, raster: str, group: int, *,
+    batch: int = 1, cluster: int = 0, clusters: int = 1,
+) -> list[Item]:  # fmt: skip
+    """The tiles of one cluster, in its order."""
+    config = FAMILY.config({"raster": raster, "raster_group": group})
+    derived = {"tiles_m": tiles_m, "tiles_n": tiles_n, "k_iterations": 64}
+    tiles = tiles_m * tiles_n * batch
+    given = launcher.WgmmaArguments(grid=TileGrid.of(config, derived, tiles, 1))
+    items = (Item * tiles)()
+    return list(items[: kernel.walk(ctypes.byref(given), cluster, clusters, items)])
+
+
+@pytest.mark.parametrize("raster", ["along_m", "along_n"])
+@pytest.mark.parametrize("group", [1, 4, 12])
+@pytest.mark.parametrize("grid", [(1, 1), (5, 3), (16, 7), (17, 20), (33, 9)])
+def test_every_tile_is_computed_once_and_the_next_group_begins_beside_the_end_of_the_last(
+    kernel: ctypes.CDLL, grid: tuple[int, int], group: int, raster: str
+) -> None:
+    places = [(item.m, item.n) for item in walked(kernel, *grid, raster, group)]
+    assert sorted(places) == list(product(range(grid[0]), range(grid[1])))
+    slow = 1 if raster == "along_m" else 0
+    assert all(abs(one[slow] - other[slow]) <= 1 for one, other in pairwise(places))
+
+
+def test_groups_have_one_width_as_near_to_the_knob_as_a_whole_number_of_them_comes(kernel: ctypes.CDLL) -> None:
+    columns: dict[int, list[int]] = {}
+    for item in walked(kernel, 32, 3, "along_m", 12)[: 11 * 3]:
+        columns.setdefault(item.n, []).append(item.m)
+    assert columns == {n: list(range(11)) for n in range(3)}, "32 tiles make groups of 11, 11 and 10"
+
+
+def test_the_products_of_a_batch_begin_at_their_first_tile(kernel: ctypes.CDLL) -> None:
+    items = walked(kernel, 8, 5, "along_m", 4, batch=2)
+    assert [(item.m, item.n) for item in items if item.batch == 0] == [(i.m, i.n) for i in items if i.batch == 1]
+
+
+def test_a_cluster_loads_its_tiles_forwards_and_backwards_in_turn(kernel: ctypes.CDLL) -> None:
+    for cluster in range(6):
+        items = walked(kernel, 7, 5, "along_n", 4, cluster=cluster, clusters=6)
+        assert [item.direction for item in items] == [1, -1, 1, -1, 1, -1][: len(items)]
