@@ -26,8 +26,8 @@ FILE: Final = "bests.json"
 class RecordedBests:
     """The bests in tables of recordings (`tuner.answering.answers.ExactBests`).
 
-    Of two recordings of one problem the one under the policy that decides what is served is answered. Each best says in
-    its note when the GPU measured it, and by which kernels.
+    Of several recordings of one problem those under the policy that decides what is served come first, and of these one
+    of today's kernels. Each best says in its note when the GPU measured it, and by which kernels.
     """
 
     def __init__(self, tables: Iterable[Path]) -> None:
@@ -35,19 +35,23 @@ class RecordedBests:
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model."""
+        profile = find_profile(device)
         recorded = [best for table in self._tables if (best := table.best(problem, device, policy))]
-        found, profile = min(recorded, key=_rank, default=None), find_profile(device)
-        if found is None or profile is None:
+        if profile is None or not recorded:
             return None
-        winner, here = found.winner, source_here(problem, profile.arch.name)
+        here = source_here(problem, profile.arch.name)
+        found = min(recorded, key=lambda best: _rank(best, here))
+        winner = found.winner
         said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
         note = "; ".join(filter(None, (winner.measurement.note, said)))
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
 
 
-def _rank(best: Best) -> int:
-    """Place of its policy among those that decide what is served of its problem."""
-    return verdicts(best.problem, best.device).index(best.policy)
+def _rank(best: Best, here: str) -> tuple[int, bool]:
+    """Place of its policy among those that decide what is served of its problem, and whether its kernels are older than
+    those of the source `here`."""
+    place = verdicts(best.problem, best.device).index(best.policy)
+    return place, best.winner.provenance.kernel_source_digest != here
 
 
 @lru_cache(maxsize=8)
