@@ -193,7 +193,8 @@ def packed_rows_rule(needs_packing: Callable[[Gemm, str], bool], pitch_bytes: Ca
 def group_width(across: IntColumn, raster_group: IntColumn) -> IntColumn:
     """Tiles across each raster group; the last group may be narrower.
 
-    Groups are of one width, as near to `raster_group` as a whole number of them comes.
+    Groups of one width share the grid; their number is `across / raster_group`, rounded. So they are less than half as
+    wide again as `raster_group`, and three quarters of it or more where there are several.
 
     Args:
         across: cluster tiles across the whole grid.
@@ -204,7 +205,7 @@ def group_width(across: IntColumn, raster_group: IntColumn) -> IntColumn:
 
 
 def raster_group_rule(worth: MakeWorth, along_m: int, knobs: Sequence[Knob]) -> Rule:
-    """The worth rule that leaves one raster group of all that are as wide as the grid: they give one order of tiles.
+    """The worth rule that removes raster groups where a narrower one covers the grid: they give one order of tiles.
 
     Args:
         along_m: code of the raster along M.

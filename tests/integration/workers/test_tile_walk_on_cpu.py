@@ -66,7 +66,7 @@ def test_every_tile_is_computed_once_and_the_next_group_begins_beside_the_end_of
     assert all(abs(one[slow] - other[slow]) <= 1 for one, other in pairwise(places))
 
 
-def test_groups_have_one_width_as_near_to_the_knob_as_a_whole_number_of_them_comes(kernel: ctypes.CDLL) -> None:
+def test_groups_have_one_width(kernel: ctypes.CDLL) -> None:
     columns: dict[int, list[int]] = {}
     for item in walked(kernel, 32, 3, "along_m", 12)[: 11 * 3]:
         columns.setdefault(item.n, []).append(item.m)
