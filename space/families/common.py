@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
+from space.arch import VECTOR_BYTES
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
@@ -22,6 +22,8 @@ SEMAPHORE_BYTES: Final = 16
 WORKSPACE_BYTES: Final = 64 * 2**20
 #: Mean product of two uniform bytes: 127.5².
 MEAN_UNSIGNED_PRODUCT: Final = 16_256
+#: A block moves on by as many tiles as there are blocks, which may be one per tile: a signed int holds the sum.
+MAX_TILES: Final = 2**30
 #: The packing pass counts the bytes of a row in 32 bits.
 MAX_PACKED_ROW_BYTES: Final = 2**31 - 1
 #: Limits of a short product, for programmatic dependent launch: about 30 us of memory traffic and 400 us of 16-bit
@@ -151,13 +153,13 @@ def grid_rule(kernel: str, *counts: str) -> Rule:
         tiles: FloatColumn = np.asarray(float(c.problem.batch))
         for name in counts:
             tiles = tiles * c[name]
-        return np.asarray(tiles <= MAX_GRID_BLOCKS)
+        return np.asarray(tiles <= MAX_TILES)
 
     def numbers(c: Columns) -> str:
         tiles = math.prod(map(c.first, counts)) * c.problem.batch
-        return f"{tiles:,} tiles, each slice of K counted, > {MAX_GRID_BLOCKS:,}"
+        return f"{tiles:,} tiles, each slice of K counted, > {MAX_TILES:,}"
 
-    return Rule("grid.tiles", "the number of tiles fits in 32 bits", kernel, counts, holds, numbers)
+    return Rule("grid.tiles", "a block counts tiles past its last in 32 bits", kernel, counts, holds, numbers)
 
 
 def sums_range_rule() -> Rule:

@@ -10,6 +10,8 @@ from itertools import pairwise, product
 
 import pytest
 
+from space.explain import explain
+from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.on_cpu import compiled, needs_compiler
 from workers.cuda.families import sm90_wgmma as launcher
@@ -22,11 +24,11 @@ FAMILY = family_named("sm90_wgmma")
 ENTRY = """
 struct Config { static constexpr int kSplits = 0, kStreamK = 0, kClusterK = 1; };
 struct Item { int m, n, batch, direction; };
-extern "C" int walk(const WgmmaArguments* args, int cluster, int clusters, Item* items) {
+extern "C" int walk(const WgmmaArguments* args, int cluster, int clusters, Item* items, int most) {
     TileWalk<Config> tiles(*args, cluster, clusters, 0);
     Tile tile;
     int count = 0;
-    while (tiles.next(tile)) items[count++] = {tile.m, tile.n, tile.batch, tiles.direction};
+    while (count < most && tiles.next(tile)) items[count++] = {tile.m, tile.n, tile.batch, tiles.direction};
     return count;
 }
 """
@@ -51,7 +53,7 @@ def walked(
     tiles = tiles_m * tiles_n * batch
     given = launcher.WgmmaArguments(grid=TileGrid.of(config, derived, tiles, 1))
     items = (Item * tiles)()
-    return list(items[: kernel.walk(ctypes.byref(given), cluster, clusters, items)])
+    return list(items[: kernel.walk(ctypes.byref(given), cluster, clusters, items, tiles)])
 
 
 @pytest.mark.parametrize("raster", ["along_m", "along_n"])
@@ -71,6 +73,20 @@ def test_groups_have_one_width(kernel: ctypes.CDLL) -> None:
     for item in walked(kernel, 32, 3, "along_m", 12)[: 11 * 3]:
         columns.setdefault(item.n, []).append(item.m)
     assert columns == {n: list(range(11)) for n in range(3)}, "32 tiles make groups of 11, 11 and 10"
+
+
+def test_of_the_most_tiles_that_are_legal_the_last_ends_the_walk(kernel: ctypes.CDLL) -> None:
+    most, config = 2**30, FAMILY.config({})
+    for batch, legal in ((most, True), (most + 1, False)):
+        told = [broken.rule for broken in explain(FAMILY, Gemm.of(8, 8, 8, batch=batch), config).broken]
+        assert told == ([] if legal else ["grid.tiles"])
+    given = launcher.WgmmaArguments(
+        grid=TileGrid.of(config, {"tiles_m": 1, "tiles_n": 1, "k_iterations": 1}, most, 1)
+    )  # fmt: skip
+    items = (Item * 2)()
+    # As many clusters as tiles, as kernels have that are not persistent.
+    assert kernel.walk(ctypes.byref(given), most - 1, most, items, len(items)) == 1
+    assert items[0].batch == most - 1
 
 
 def test_the_products_of_a_batch_begin_at_their_first_tile(kernel: ctypes.CDLL) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
+from space.families.common import MAX_TILES
 from space.kinds.gemm import Gemm
-from space.problem import MAX_EXTENT
 from space.rank import distinct, may_reach_power_limit, power_decides, rank
 from space.registry import family_named
 
@@ -46,8 +46,8 @@ def test_nothing_legal_has_no_ranking() -> None:
 
 @pytest.mark.parametrize(("family", "device"), [("sm90_wgmma", "NVIDIA H200"), ("mma_sync", "NVIDIA L4")])
 def test_what_no_gpu_holds_is_ranked_too(family: str, device: str) -> None:
-    # 2^68 bytes of A.
-    problem, profile = Gemm.of(64, 1, 2**29, "tf32", batch=MAX_EXTENT), profile_named(device)
+    # 2^67 bytes of A.
+    problem, profile = Gemm.of(64, 1, 2**29, "tf32", batch=MAX_TILES), profile_named(device)
     ranked = rank(enumerate_space(family_named(family), problem, profile), profile)
     assert len(ranked)
     assert np.isfinite(ranked.estimates_us).all()

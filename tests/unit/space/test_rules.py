@@ -63,7 +63,7 @@ def test_more_tiles_than_64_bits_hold_are_too_many(family: str, problem: Gemm, t
     plug = family_named(family)
     said = explain(plug, problem, plug.config({}))
     assert [entry.numbers for entry in said.broken if entry.rule == "grid.tiles"] == [
-        f"{tiles:,} tiles, each slice of K counted, > 2,147,483,647"
+        f"{tiles:,} tiles, each slice of K counted, > 1,073,741,824"
     ]
     assert said.nearest is None
     assert not len(enumerate_space(plug, problem, pruned=False))
