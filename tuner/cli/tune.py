@@ -15,6 +15,7 @@ from tuner.cli.live import live_line
 from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
+from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.hints import flags_of
@@ -22,7 +23,7 @@ from tuner.settings import database_url, settings
 from tuner.studying import study
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import guidance_for
-from tuner.studying.open_worker import open_worker
+from tuner.studying.open_worker import devices_with, open_worker
 from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 from workers.ports import Worker
@@ -79,6 +80,12 @@ def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: s
     Raises:
         NothingCorrect, FamilyError: it has none, or `without` names no worth rule.
     """
+    replayed = worker.facts.kind == "recorded"
+    if replayed and not worker.measurable(problem) and (others := devices_with(problem, settings())):
+        raise NothingCorrect(
+            f"the recording holds nothing of {problem.title}, but other sets do: "
+            f"use one of --device {', '.join(others)}"
+        )
     if not is_there(database_url(db) if db else settings().db_url):
         candidates_for(problem, worker, without)
     return open_store(db)

@@ -79,6 +79,12 @@ def recorded_devices(config: Settings) -> list[Path]:
     return sorted({path.parent for path in config.recorded_dir.glob("*/*.parquet")})
 
 
+def devices_with(problem: Problem, config: Settings) -> list[str]:
+    """The words of the recorded devices that hold a problem."""
+    folders = recorded_devices(config)
+    return [f"recorded:{folder.name}" for folder in folders if (folder / file_name(problem)).exists()]
+
+
 def recorded_worker_of(problem: Problem, device: str, config: Settings) -> RecordedWorker | None:
     """A worker that replays a problem of a device without compiling; None where nothing holds a recording of it."""
     for folder in recorded_devices(config):
