@@ -1,0 +1,82 @@
+"""The pages of the recordings and the search say what lies on disk: sets, digests, columns, the model's own errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import cache
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from space.devices import DEFAULT_DEVICE
+from tests.pages import ROOT
+from tuner.prediction.files import model_for
+
+PAGE = (ROOT / "docs" / "recordings.md").read_text()
+SETS = re.findall(
+    r"^\| `recorded/(\w+)` \| ([\d-]+) \| (\d+)[^|]* \| (\d+)[^|]* \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE
+)
+POLICIES = {"burst", "chain", "rounds", "sustained"}
+
+
+def test_the_table_of_sets_names_every_folder() -> None:
+    assert {name for name, *_ in SETS} == {path.name for path in (ROOT / "recorded").iterdir()}
+    assert f"## {['No', 'One', 'Two', 'Three', 'Four', 'Five', 'Six'][len(SETS)]} sets" in PAGE
+
+
+@pytest.mark.parametrize(("name", "day", "problems", "candidates", "screened", "finals"), SETS)
+def test_a_set_holds_what_its_row_says(
+    name: str, day: str, problems: str, candidates: str, screened: str, finals: str
+) -> None:
+    paths = sorted((ROOT / "recorded" / name).glob("*.parquet"))
+    assert len(paths) == int(problems)
+    # One of eight: reading all takes seconds.
+    for path in paths[::8]:
+        rows = pq.read_table(path, columns=["stage", "policy", "taken_at", "family"]).to_pylist()
+        assert {str(row["taken_at"].date()) for row in rows} == {day}
+        ours = [row for row in rows if row["stage"] == "screen" and row["family"] != "cublaslt"]
+        assert len(ours) == int(candidates), path.name
+        assert under(rows, "screen") == set(re.findall("`(.+?)`", screened))
+        named = set(re.findall("`(.+?)`", finals)) or POLICIES
+        assert under(rows, "final") - {"chain_pdl"} == named, path.name
+
+
+def under(rows: list[dict[str, Any]], stage: str) -> set[str]:
+    """Policies of a stage; `rounds` by its new name."""
+    return {row["policy"].replace("cold_graph", "rounds") for row in rows if row["stage"] == stage}
+
+
+@cache
+def digests() -> dict[str, set[tuple[str, str]]]:
+    """Set and file of the recordings of each kernel digest."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for path in sorted((ROOT / "recorded").glob("*/*.parquet")):
+        about = json.loads(pq.read_schema(path).metadata[b"gemmtune"])
+        for provenance in about["provenance"]:
+            found.setdefault(provenance["kernel_source_digest"][:12], set()).add((path.parent.name, path.name))
+    return found
+
+
+def test_the_digests_of_the_page_are_those_of_the_files() -> None:
+    assert set(re.findall(r"`([0-9a-f]{12})`", PAGE)) == set(digests())
+
+
+def test_the_page_lists_every_column() -> None:
+    told = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE.partition("One row is")[2], re.MULTILINE)))
+    (path, *_) = sorted((ROOT / "recorded" / SETS[-1][0]).glob("*.parquet"))
+    assert told == pq.read_schema(path).names
+
+
+def test_the_search_page_has_the_shipped_models_own_errors() -> None:
+    model = model_for(DEFAULT_DEVICE).model
+    assert model is not None
+    page = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    assert f"reaches {model.facts.held_out_share:.3f} of the best on held-out problems, " in page
+    assert f"at least {model.facts.held_out_worst:.3f}." in page
+    for policy, (low, middle, high) in model.facts.served.items():
+        shown = [f"{100 * math.expm1(share):.0f}".replace("-", "−") for share in (low, middle, high)]
+        sentence = rf"{shown[1]} % under `{policy}`[^()`]* \((90 %: )?{shown[0]} to {shown[2]} %\)"
+        assert re.search(sentence, page), (policy, shown)
