@@ -138,7 +138,7 @@ def _recorded_candidates(
     if not recorded:
         raise NothingCorrect(
             f"the recording holds nothing of {problem.title}: `gemmtune recordings list` shows what was recorded, "
-            f"`gemmtune best {problem.shape}{flags_of(problem)}` predicts"
+            f"`gemmtune best {problem.shape}{flags_of(problem)}` answers without a measurement"
         )
     if not found:
         raise NothingCorrect(
