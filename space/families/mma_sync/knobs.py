@@ -37,7 +37,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("persistent", (0, 1), 0, "launch", "whether each block computes several tiles; otherwise one"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles run within a raster group"),
     Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch",
-         "width of raster groups in tiles, about: groups of one width share the grid"),
+         "rough width of raster groups in tiles: groups of one width share the grid"),
     Knob("prefetch_bytes", (0, LINE_BYTES, 2 * LINE_BYTES), LINE_BYTES, "compile",
          "bytes that a copy makes L2 fetch at least; 0 fetches what the copy needs"),
 )  # fmt: skip

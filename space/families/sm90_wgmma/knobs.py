@@ -51,7 +51,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("stages", tuple(range(2, 17)), 4, "compile", "pipeline stages of the shared-memory ring"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles run within a raster group"),
     Knob("raster_group", (1, 2, 4, 8, 12, 16), 8, "launch",
-         "width of raster groups in cluster tiles, about: groups of one width share the grid"),
+         "rough width of raster groups in cluster tiles: groups of one width share the grid"),
     Knob("cache_hint", CACHE_HINTS, "none", "launch", "operand that streams through L2 without displacing the other"),
     Knob("l2_promotion", tma.L2_PROMOTIONS, 256, "launch",
          "bytes that a TMA load makes L2 fetch at least; 0 fetches what the load needs"),
