@@ -120,11 +120,12 @@ class Field:
             return self._first(own)
         # Where every one loses somewhere, the first choice of those that are left is served.
         theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)] or library[:1])
-        safe = [rival for rival in own if not self._loses_somewhere(rival)]
-        ours = self._first(safe) if safe else None
-        if ours is None or not surely_slower(*paired(theirs, ours), scatter_of(policy)):
-            return theirs
-        return ours
+        # Judged before a tie is broken: in it another of ours may come first, which is not surely faster.
+        ours = [
+            rival for rival in own
+            if surely_slower(*paired(theirs, rival), scatter_of(policy)) and not self._loses_somewhere(rival)
+        ]  # fmt: skip
+        return self._first(ours) if ours else theirs
 
     def _loses_somewhere(self, rival: Measurement) -> bool:
         """Whether it is slower than the library's first choice under some policy."""

@@ -170,6 +170,14 @@ def test_the_library_is_picked_unless_our_own_kernel_is_surely_faster() -> None:
     assert pick([measured([7.9, 7.9, 7.9]), library], PROBLEM, DEVICE).config.family == "sm90_wgmma"
 
 
+def test_a_tie_among_ours_costs_none_of_them_its_sure_win_over_the_library() -> None:
+    library = measured([8.0] * 9, family="cublaslt", rank=0)
+    # Within half a percent of the faster one; its estimate is shorter, and the library ties with it.
+    tied, faster = measured([8.0] * 9, tile_n=256), measured([7.97] * 9, tile_n=64)
+    assert pick([tied, faster], PROBLEM, DEVICE) is tied
+    assert pick([tied, faster, library], PROBLEM, DEVICE) is faster
+
+
 def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_left_wins() -> None:
     chained = [measured([us] * 9, family="cublaslt", policy=Policy.CHAIN, rank=rank)
                for rank, us in ((1, 9.1), (2, 9.0))]  # fmt: skip
