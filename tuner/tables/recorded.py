@@ -26,8 +26,9 @@ FILE: Final = "bests.json"
 class RecordedBests:
     """The bests in tables of recordings (`tuner.answering.answers.ExactBests`).
 
-    Of several recordings of one problem those under the policy that decides what is served come first, and of these one
-    of today's kernels. Each best says in its note when the GPU measured it, and by which kernels.
+    Of several recordings of one problem those under the policy that decides what is served come first, of these those
+    of today's kernels, and of these the newest. Each best says in its note when the GPU measured it, and by which
+    kernels.
     """
 
     def __init__(self, tables: Iterable[Path]) -> None:
@@ -47,11 +48,11 @@ class RecordedBests:
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
 
 
-def _rank(best: Best, here: str) -> tuple[int, bool]:
-    """Place of its policy among those that decide what is served of its problem, and whether its kernels are older than
-    those of the source `here`."""
-    place = verdicts(best.problem, best.device).index(best.policy)
-    return place, best.winner.provenance.kernel_source_digest != here
+def _rank(best: Best, here: str) -> tuple[int, bool, float]:
+    """Place of its policy among those that decide what is served of its problem, whether its kernels are older than
+    those of the source `here`, and how long ago it was measured."""
+    place, winner = verdicts(best.problem, best.device).index(best.policy), best.winner
+    return place, winner.provenance.kernel_source_digest != here, -winner.taken_at.timestamp()
 
 
 @lru_cache(maxsize=8)

@@ -302,6 +302,18 @@ def test_of_two_recordings_under_it_the_one_of_todays_kernels_answers(
     assert (found.winner.provenance.kernel_source_digest, found.tried) == (digest, expected.tried)
 
 
+def test_of_recordings_of_older_kernels_the_newest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Gemm.parse("2048x6144x4096")
+    monkeypatch.setattr("tuner.tables.recorded.source_here", lambda problem, arch: "of no recording")
+    tables = [SHIPPED / folder / FILE for folder in ("h200_settled", "h200_suite")]
+    both = [RecordedBests([table]).best(problem, DEVICE) for table in tables]
+    newest = max(best.winner.taken_at for best in both if best)
+    for order in (tables, tables[::-1]):
+        found = RecordedBests(order).best(problem, DEVICE)
+        assert found is not None
+        assert found.winner.taken_at == newest
+
+
 @pytest.mark.parametrize(("folder", "device"), FOLDERS)
 def test_the_table_beside_the_recordings_holds_their_bests(folder: str, device: str) -> None:
     """Four of them, read anew: all would take ten seconds."""
