@@ -198,6 +198,16 @@ def test_turns_begin_on_a_clock_that_has_settled_and_all_that_the_gpu_works_is_c
     assert bench.busy_us == (1 + 3) * 10 * 5.0
 
 
+def test_fewer_turns_than_an_interval_needs_are_taken_where_fewer_are_asked_for() -> None:
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    for turns, counted in ((3, 3), (9, 6), (30, 10)):
+        regimes.take_rounds(bench, made._rivals, turns)  # type: ignore[arg-type]
+        taken = made._rivals[0].taken[Policy.ROUNDS]
+        assert (len(taken.samples_us), taken.remark) == (counted, "")
+
+
 @pytest.mark.parametrize(("watts", "joules"), [
     ((None, None), None), ((None, 600.0), 600 * 4e-6), ((500.0, 600.0), 550 * 4e-6),
 ])  # fmt: skip

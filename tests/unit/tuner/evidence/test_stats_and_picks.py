@@ -232,6 +232,12 @@ def test_a_tie_ends_at_half_a_percent(behind: float, tile_n: int) -> None:
     assert pick([fast, near], PROBLEM, DEVICE).config["tile_n"] == tile_n
 
 
+def test_half_a_percent_that_is_sure_outweighs_any_burst() -> None:
+    fast, behind = (measured([us] * 5, policy=Policy.CHAIN, tile_n=width) for us, width in ((8.0, 64), (8.05, 256)))
+    bursts = [measured([us] * 5, policy=Policy.BURST, tile_n=width) for us, width in ((9.0, 64), (8.0, 256))]
+    assert Field(PROBLEM, DEVICE, [fast, behind, *bursts]).winner(Policy.CHAIN) is fast
+
+
 def test_a_rival_without_a_burst_is_not_behind_in_bursts() -> None:
     rivals = [measured([8.0] * 5, policy=Policy.CHAIN, tile_n=width) for width in (64, 256)]
     burst = measured([8.0] * 5, policy=Policy.BURST, tile_n=64)
