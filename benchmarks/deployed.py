@@ -21,7 +21,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -225,7 +225,13 @@ def measured(
         Each problem's name with its row, or with why it has none.
     """
     device, energy = torch.cuda.get_device_name(), Energy()
-    with Store.open(database_url(db), create=candidates is not None) as store, tuner_of(store, candidates) as tuned:
+    with (
+        Store.open(database_url(db), create=candidates is not None) as store,
+        tuner_of(store, candidates) as tuned,
+        ExitStack() as last,
+    ):
+        # Closes what the arms opened: only then does SQLite bring all that was written into the file.
+        last.callback(configure)
         for name, group, problem in wanted:
             if time.monotonic() > ends:
                 return

@@ -114,7 +114,11 @@ def _text_in(document: Mapping[str, Any], *path: str) -> str:
 
 @dataclass
 class _Configuration:
-    """This process's source, opened at its first use; `generation` counts the calls of `configure`."""
+    """This process's source, opened at its first use; `generation` counts the calls of `configure`.
+
+    Attributes:
+        store: what was opened here, and is closed here.
+    """
 
     named: str | Path | None = None
     trusted: Sequence[str] = TRUSTED
@@ -123,6 +127,7 @@ class _Configuration:
     verify: str = VERIFY[0]
     neighbours: str = NEIGHBOURS[0]
     opened: Source | None = None
+    store: Store | None = None
     generation: int = field(default=0)
 
 
@@ -161,6 +166,10 @@ def configure(
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     with _LOCK:
+        if CHOSEN.store is not None:
+            # Whoever still asks it opens a connection anew.
+            CHOSEN.store.close()
+            CHOSEN.store = None
         CHOSEN.named = source if isinstance(source, str | Path) else None
         CHOSEN.opened = None if isinstance(source, str | Path | None) else source
         CHOSEN.trusted, CHOSEN.token, CHOSEN.insecure = tuple(trusted), token, insecure
@@ -192,4 +201,5 @@ def _open(asked: _Configuration) -> Source:
         bests = TableBests(bests_in(document, Path(text)))
         return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
     url = database_url(text) if text else settings().db_url
-    return Bests(Store.open(url), trusted, neighbours)
+    asked.store = Store.open(url)
+    return Bests(asked.store, trusted, neighbours)

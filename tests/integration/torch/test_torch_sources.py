@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import configure, sources
+from space.kinds.gemm import Gemm
+from tuner.evidence.store import Store
 
 
 def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +46,20 @@ def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monke
 def test_one_word_is_no_list_of_trusted_sources() -> None:
     with pytest.raises(ValueError, match=r"trusted = 'measured' is one text: give a list, as in \['measured'\]"):
         configure(trusted="measured")
+
+
+def test_a_store_is_closed_once_another_source_is_configured(tmp_path: Path) -> None:
+    problem, path = Gemm.parse("512x512x512"), tmp_path / "store.db"
+    given = sources.Bests(SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: []), trusted=["measured"])
+    try:
+        with Store.open(f"sqlite:///{path}"):
+            configure(path)
+            before = sources.chosen()
+            before.find(problem, "NVIDIA H200")
+            configure(given)
+        # The last one to close it brings the log of what was written into the file.
+        assert [each.name for each in tmp_path.iterdir()] == [path.name]
+        assert before.find(problem, "NVIDIA H200").config is not None
+        assert sources.chosen() is given
+    finally:
+        configure()
