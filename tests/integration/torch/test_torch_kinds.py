@@ -155,6 +155,15 @@ def test_an_output_that_shares_memory_with_a_scale_is_torchs(offer: Offer) -> No
     assert (StandIn.noted, made.passed) == ([SCALED], 2)
 
 
+def test_true_sums_are_another_kind_than_fast_ones(offer: Offer) -> None:
+    offer(SCALED)
+    a, b = torch.randn(16, 64).to(torch.float8_e4m3fn), torch.randn(32, 64).to(torch.float8_e4m3fn).t()
+    one = torch.tensor(1.0)
+    for fast in (True, False, True):
+        torch._scaled_mm(a, b, one, one, out_dtype=BF16, use_fast_accum=fast)
+    assert StandIn.noted == [SCALED] * 2
+
+
 def test_beyond_the_most_kinds_unknown_ones_are_torchs(offer: Offer, monkeypatch: pytest.MonkeyPatch) -> None:
     made = offer(PLAIN, BIASED)
     monkeypatch.setattr(installed, "_MOST_KINDS", 1)
