@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -21,6 +22,7 @@ from tests.fleet import FakeDevice, FakeRound
 from tests.support import DEVICE, FAMILY, PROBLEM, measured, record_problem, stored_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
+from tuner.evidence.models import StudyRow
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, Report, tune
 from workers.errors import RecordingError
@@ -92,6 +94,31 @@ def test_runs_of_one_study_at_the_same_time_end_with_the_same_best(tmp_path: Pat
         assert report.best.config == beside[0].best.config
         kept = Counter(map(stored_key, store.measurements_of(1, "screen")))
         assert (max(kept.values()), store.counts()["study"]) == (1, 1)
+
+
+def test_a_finished_study_runs_while_a_larger_budget_is_spent(tmp_path: Path) -> None:
+    said = list[str]()
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+
+        def status() -> str:
+            with store.transaction() as session:
+                return session.scalars(select(StudyRow.status)).one()
+
+        def watch(progress: Progress) -> None:
+            said.extend([status()] if progress.last else [])
+
+        tune(store, FakeDevice(), PROBLEM, Budget(candidates=2))
+        tune(store, FakeDevice(), PROBLEM, Budget(candidates=4), watch=watch)
+        assert (said, status()) == (["running"] * 2, "finished")
+
+
+def test_what_won_nearby_is_tried_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        tune(store, FakeDevice(), PROBLEM, Budget(candidates=12))
+        first, *_, last = (stored.measurement.config for stored in store.measurements_of(1, "screen"))
+        monkeypatch.setattr(Store, "winners_near", lambda self, problem, device: (last,))
+        tune(store, FakeDevice(), PROBLEM, Budget(candidates=2), fresh=True)
+        assert [stored.measurement.config for stored in store.measurements_of(2, "screen")] == [first, last]
 
 
 def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Path, tmp_path: Path) -> None:
