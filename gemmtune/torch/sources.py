@@ -18,7 +18,7 @@ from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import family_named
 from tuner.answering.answers import Answer, answer, policy_of
-from tuner.errors import TunerError
+from tuner.errors import StoreError, TunerError
 from tuner.evidence.store import Store
 from tuner.files import is_folder
 from tuner.prediction.files import model_for
@@ -32,8 +32,23 @@ TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When to verify, on this device, configs that were not measured for exactly the problem.
 VERIFY: Final = ("first_call", "background")
-#: A service that did not answer is left alone for this many times as long as it was waited for.
+#: A source that did not answer is left alone for this many times as long as it was waited for.
 _PAUSE: Final = 9
+
+
+@dataclass
+class _Silence:
+    """The time in which a source that did not answer is not asked: waiting for it takes at most a tenth of the time,
+    however many problems are asked for."""
+
+    why: str = ""
+    until: float = 0.0
+
+    def begin(self, why: object, asked: float) -> Found:
+        """What to tell until the source is asked again; `asked` is when it was, by `time.monotonic`."""
+        now = time.monotonic()
+        self.why, self.until = str(why), now + _PAUSE * (now - asked)
+        return Found(None, self.why, for_now=True)
 
 
 @dataclass
@@ -48,14 +63,21 @@ class Bests:
     trusted: Sequence[str] = TRUSTED
     neighbours: str = NEIGHBOURS[0]
     library: frozenset[str] = frozenset()
+    _silence: _Silence = field(default_factory=_Silence, init=False)
 
     def find(self, problem: Problem, device: str) -> Found:
         if problem.key in self.library:
             return Found(None, "the table leaves this problem to the library")
+        asked_at = time.monotonic()
+        if asked_at < self._silence.until:
+            return Found(None, self._silence.why, for_now=True)
         try:
             model = model_for(device, settings().model_dir).model
             asked, recordings = policy_of(None, self.neighbours), recorded_bests(settings().recorded_dir)
             said: Answer = answer(self.bests, problem, device, asked, model, recordings)
+        except StoreError as error:
+            # A database may restart, or be locked, for a moment.
+            return self._silence.begin(error, asked_at)
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
         winner = said.best.winner if said.best else None
@@ -65,29 +87,24 @@ class Bests:
 
 @dataclass
 class Service:
-    """A service over HTTP. Its answers are checked like any input from a network.
-
-    While it does not answer, waiting for it takes at most a tenth of the time, however many problems are asked for.
-    """
+    """A service over HTTP. Its answers are checked like any input from a network."""
 
     client: Client
     trusted: Sequence[str] = TRUSTED
     neighbours: str = NEIGHBOURS[0]
-    _silent: str = field(default="", init=False)
-    _silent_until: float = field(default=0.0, init=False)
+    _silence: _Silence = field(default_factory=_Silence, init=False)
 
     def find(self, problem: Problem, device: str) -> Found:
         asked = time.monotonic()
-        if asked < self._silent_until:
-            return Found(None, self._silent, for_now=True)
+        if asked < self._silence.until:
+            return Found(None, self._silence.why, for_now=True)
         question: dict[str, Any] = dict(problem.fields())
         try:
             said = self.client.best(**question, device=device, neighbours=self.neighbours)
             config = family_named(said.family).config(said.knobs) if said.family else None
         except GemmtuneError as error:
             if error.status == 0 and error.temporary:
-                now = time.monotonic()
-                self._silent, self._silent_until = str(error), now + _PAUSE * (now - asked)
+                return self._silence.begin(error, asked)
             return Found(None, str(error), for_now=error.temporary)
         except SpaceError as error:
             return Found(None, str(error))

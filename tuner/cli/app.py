@@ -136,7 +136,8 @@ def _refuse(error: Any) -> int:  # noqa: ANN401  (a `_UsageError`)
     else:
         # Where an option's value is missing, Typer has forgotten the command.
         command = error.ctx.command_path if error.ctx else " ".join(["gemmtune", *sys.argv[1:2]])
-        said = error.format_message().rstrip(".")
+        # pydantic puts its own two words before those of our rules.
+        said = error.format_message().rstrip(".").replace("Value error, ", "")
         # Typer names the option, but not the value that it refuses.
         options = [option for option in getattr(getattr(error, "param", None), "opts", ()) if option in sys.argv[:-1]]
         given = sys.argv[sys.argv.index(options[0]) + 1] if options else ""

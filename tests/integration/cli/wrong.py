@@ -20,7 +20,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("tune 64x64x64 128x128x128", 2, "extra argument(s) (128x128x128)"),
     ("tune 64x64x64 --candidate", 2, "No such option: --candidate"),
     ("tune 64x64x64 --candidates many", 2, "'many' is an invalid value for '--candidates'"),
-    ("best 64x64x64 --policy quick", 2, "'quick' is not one of"),
+    ("best 64x64x64 --policy quick", 2, "for '--policy': 'quick' is not one of"),
     ("best 64x64x64 --neighbours some", 2, "'some' is not one of"),
     ("best 64x64x64 --batch two", 2, "'two' is an invalid value for '--batch'"),
     ("best 64x64x64 --rollback 0", 2, "greater than or equal to 1"),

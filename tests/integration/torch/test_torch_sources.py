@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make tes
 
 from gemmtune.torch import configure, sources
 from space.kinds.gemm import Gemm
+from tuner.errors import StoreError
 from tuner.evidence.store import Store
 
 
@@ -63,3 +64,21 @@ def test_a_store_is_closed_once_another_source_is_configured(tmp_path: Path) -> 
         assert sources.chosen() is given
     finally:
         configure()
+
+
+def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
+    failures = [StoreError("the PostgreSQL database can't be used: it restarts")]
+
+    def best(*_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    source = sources.Bests(SimpleNamespace(best=best, neighbours=lambda *_: []), trusted=["measured"])
+    problem = Gemm.parse("512x512x512")
+    refused = source.find(problem, "NVIDIA H200")
+    assert (refused.config, refused.for_now) == (None, True)
+    assert "it restarts" in refused.why
+    while (found := source.find(problem, "NVIDIA H200")).why == refused.why:
+        assert found.for_now, "for nine times as long as the failure took"
+    assert not failures
+    assert not found.for_now
