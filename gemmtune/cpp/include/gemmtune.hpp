@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <string>
@@ -143,8 +144,9 @@ public:
         for (auto& [name, bytes] : plan_.alignment)
             if (at_[name] % bytes)
                 return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
-        if (operands.c == operands.a || operands.c == operands.b)
-            return {"c shares memory with a or b: kernels write C while they read; give c its own"};
+        for (auto& name : needed_)
+            if (name != "c" && shares_memory(name))
+                return {"c shares memory with " + name + ": kernels write C while they read; give c its own"};
         // Kernels are compiled for an epilogue: what it lacks would be left out without a word.
         for (auto name : {"source", "bias", "scale_a", "scale_b"})
             if (at_[name] && std::find(needed_.begin(), needed_.end(), name) == needed_.end()) return unread(name);
@@ -164,11 +166,19 @@ private:
     CUlibrary library_ = nullptr;
     std::map<std::string, CUdeviceptr> at_;
     std::vector<std::string> needed_;  // operands whose address must not be 0
+    std::map<std::string, uint64_t> sizes_;
 
     // Whether the problem's epilogue has a part; its key ends in them, joined by `+`.
     bool has(const std::string& part) const {
         auto parts = "+" + plan_.problem.substr(plan_.problem.rfind(':') + 1) + "+";
         return parts.find("+" + part + "+") != std::string::npos;
+    }
+
+    // Whether an operand lies where C does. The source may be C itself: who writes an element of C has read its source.
+    bool shares_memory(const std::string& name) {
+        auto one = at_["c"], other = at_[name];
+        if (name == "source" && one == other) return false;
+        return one == other || (one < other ? other - one < sizes_["c"] : one - other < sizes_[name]);
     }
 
     Error unread(const std::string& name) const {
@@ -180,13 +190,14 @@ private:
             if (scratch.address) cuMemFree(scratch.address);
         if (library_) cuLibraryUnload(library_);
         plan_ = {}, library_ = nullptr;
-        at_.clear(), needed_.clear();
+        at_.clear(), needed_.clear(), sizes_.clear();
     }
 
     Error prepare(const Bundle& bundle, const std::string& problem) {
         auto text = bundle.plan(problem);
         if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
         plan_ = detail::Plan::of(*text);
+        sizes_ = detail::sizes_of(problem);
         needed_ = {"a", "b", "c"};
         if (has("bias")) needed_.push_back("bias");
         if (has("beta")) needed_.push_back("source");

@@ -19,6 +19,7 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from space.registry import family_named
 from tests.pages import blocks
 from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
@@ -54,7 +55,7 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(4096, 4096, 8192), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
 ]  # fmt: skip
 SCALES = (0x2_5000, 0x2_6000)
-AT = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
+AT = (0x2_0000_0000, 0x2_1000_0000, 0x2_2000_0000, 0x2_3000_0000, 0x2_4000_0000, 0.5, 1.5)
 
 
 class Launched:
@@ -249,8 +250,8 @@ def test_cpp_launches_what_python_launches(
         (("{bundle}", CASES[0][0].key, "0x20000", "0x20000", "0"), "c is 0"),
         (("{bundle}", CASES[4][0].key, *["0x20000"] * 4, "0"), "bias is 0"),
         (("{bundle}", CASES[4][0].key, *["0x20000"] * 3, "0"), "source is 0"),
-        (("{bundle}", CASES[0][0].key, "0x20000", "0x21000", "0x20000"), "c shares memory with a or b"),
-        (("{bundle}", CASES[0][0].key, "0x21000", "0x20000", "0x20000"), "c shares memory with a or b"),
+        (("{bundle}", CASES[0][0].key, "0x20000", "0x21000", "0x20000"), "c shares memory with a"),
+        (("{bundle}", CASES[0][0].key, "0x900000000", "0x20000", "0x20000"), "c shares memory with b"),
     ],
 )
 def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run: Callable[..., Any]) -> None:
@@ -269,17 +270,42 @@ def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run:
 def test_what_the_kernel_would_leave_out_is_refused(
     case: int, given: dict[int, str], name: str, bundle: Path, run: Callable[..., Any]
 ) -> None:
-    words = ["0x20000", "0x21000", "0x22000", "0", "0x24000" if case == 9 else "0", "1", "0"]
+    words = ["0x20000", "0x200000000", "0x400000000", "0", "0x24000" if case == 9 else "0", "1", "0"]
     for place, word in given.items():
         words[place] = word
     done = run(bundle, key := CASES[case][0].key, *words, 128, 128, 128, 200)
     assert (done.returncode, f"{name} is given, but {key} has none" in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.parametrize("case", [0, 4, 6, 7, 8, 12], ids=lambda case: CASES[case][0].key)
+def test_c_may_touch_what_is_read_and_not_overlap_it(case: int, bundle: Path, run: Callable[..., Any]) -> None:
+    problem = CASES[case][0]
+    names = ("a", "b", "c", "source", "bias", "scale_a", "scale_b")
+    sizes = {each.name: each.rows * each.columns * each.batch * DTYPE_BYTES[each.dtype] for each in problem.operands()}
+    *places, alpha, beta = operands_of(problem)
+    at = dict(zip(names, (*places, *(scales_of(problem) or (0, 0))), strict=True))
+    step = 256
+    for name in sizes.keys() - {"c"}:
+        below, above = (-(-sizes[each] // step) * step for each in (name, "c"))
+        for place, overlaps in ((-below, False), (step - below, True), (above - step, True), (above, False)):
+            moved = at | {name: at["c"] + place}
+            *given, first, second = (hex(moved[each]) for each in names)
+            key = f"{problem.key}@{first},{second}" if problem.scales else problem.key
+            done = run(bundle, key, *given, alpha, beta, *[0] * 6)
+            assert (f"c shares memory with {name}:" in done.stderr) == overlaps, (name, place, done.stderr)
+            assert overlaps == (done.returncode != 0), done.stderr
+
+
+def test_c_may_be_the_source(bundle: Path, run: Callable[..., Any]) -> None:
+    problem = CASES[4][0]
+    a, b, c, _, *others = operands_of(problem)
+    assert run(bundle, problem.key, a, b, c, c, *others, *[0] * 6).returncode == 0
+
+
 def test_scales_of_a_product_without_any_are_refused(bundle: Path, run: Callable[..., Any]) -> None:
     key = CASES[0][0].key
     for scales, name in (("1,0", "scale_a"), ("0,1", "scale_b")):
-        done = run(bundle, f"{key}@{scales}", "0x20000", "0x21000", "0x22000", 0, 0, 1, 0, 128, 128, 128, 200)
+        done = run(bundle, f"{key}@{scales}", "0x20000", "0x200000000", "0x400000000", 0, 0, 1, 0, 128, 128, 128, 200)
         assert f"{name} is given, but {key} has none" in done.stderr
 
 
