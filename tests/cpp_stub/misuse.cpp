@@ -26,6 +26,10 @@ int main(int, char** words) {
     say("bundle", bundle.load(words[1]));
     say("kernel", kernel.load(bundle, words[3]));
     say("again", kernel.load(bundle, words[3]));
+    device_name = "NVIDIA L40S";
+    say("switched", kernel.load(bundle, words[3]));
+    say("switched launch", kernel.launch(nullptr, {}));
+    device_name = "NVIDIA H200";
     say("none", kernel.load(bundle, "gemm:none"));
     say("launch", kernel.launch(nullptr, {}));
     say("broken", bundle.load(words[2]));

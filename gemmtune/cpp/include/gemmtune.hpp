@@ -43,29 +43,49 @@ public:
         return error;
     }
 
+    // Whether the current device is the one that was measured.
+    Error check_device() const {
+        CUdevice device;
+        char name[256] = {};
+        int multiprocessors = 0;
+        if (auto error = detail::check("cuCtxGetDevice", cuCtxGetDevice(&device))) return error;
+        if (auto error = detail::check("cuDeviceGetName", cuDeviceGetName(name, sizeof name, device))) return error;
+        auto attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        if (auto error = detail::check("cuDeviceGetAttribute", cuDeviceGetAttribute(&multiprocessors, attribute, device)))
+            return error;
+        std::string here = name;
+        // An identity may add multiprocessors or watts to the driver's name, and lacks a MIG slice's extras, as in +me.
+        if (device_.substr(0, device_.find(" (")) != here.substr(0, here.find('+', here.find(" MIG "))) ||
+            multiprocessors_ != std::to_string(multiprocessors))
+            return {"the bundle is of " + device_ + " with " + multiprocessors_ + " multiprocessors, this is " + here +
+                    " with " + std::to_string(multiprocessors)};
+        return {};
+    }
+
     // The text of a problem's plan; nullptr if the bundle leaves the problem to the library.
     const std::string* plan(const std::string& problem) const { return found(plans_, problem); }
     const std::string* program(const std::string& digest) const { return found(programs_, digest); }
 
 private:
     std::map<std::string, std::string> plans_, programs_;
+    std::string device_, multiprocessors_;
 
     Error read(const std::string& folder) {
         plans_.clear(), programs_.clear();
         std::string manifest;
         if (auto error = detail::read(folder, "manifest.json", manifest)) return error;
         if (detail::member(manifest, "schema") != "gemmtune.bundle/1") return {folder + " is no gemmtune.bundle/1"};
-        if (auto error = check_device(manifest)) return error;
+        device_ = detail::member(manifest, "device"), multiprocessors_ = detail::member(manifest, "multiprocessors");
+        if (auto error = check_device()) return error;
         auto at = manifest.find("\"files\":{");
         auto end = manifest.find('}', at);
         if (at == std::string::npos || end == std::string::npos) return {folder + "/manifest.json lists no files"};
         auto listed = manifest.substr(at + 9, end - at - 9);
-        auto device = detail::member(manifest, "device");
         // A manifest that was edited by hand would run kernels on a card that did not measure them.
         std::string table;
         if (auto error = detail::read(folder, "table.json", table)) return error;
-        if (listed.find("\"table.json\":\"") == std::string::npos || detail::member(table, "device") != device)
-            return {folder + " has no table of " + device + ": export it again"};
+        if (listed.find("\"table.json\":\"") == std::string::npos || detail::member(table, "device") != device_)
+            return {folder + " has no table of " + device_ + ": export it again"};
         for (size_t begin = 0; (begin = listed.find('"', begin)) != std::string::npos;) {
             auto close = listed.find("\":\"", begin);
             if (close == std::string::npos || listed.size() < close + 67) return {folder + "/manifest.json is malformed"};
@@ -95,24 +115,6 @@ private:
             if (!plan.complete) return {folder + "/" + name + " is no gemmtune.plan/1"};
             plans_[plan.problem] = content;
         }
-        return {};
-    }
-
-    static Error check_device(const std::string& manifest) {
-        CUdevice device;
-        char name[256] = {};
-        int multiprocessors = 0;
-        if (auto error = detail::check("cuCtxGetDevice", cuCtxGetDevice(&device))) return error;
-        if (auto error = detail::check("cuDeviceGetName", cuDeviceGetName(name, sizeof name, device))) return error;
-        auto attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        if (auto error = detail::check("cuDeviceGetAttribute", cuDeviceGetAttribute(&multiprocessors, attribute, device)))
-            return error;
-        auto model = detail::member(manifest, "device");
-        auto count = detail::member(manifest, "multiprocessors");
-        // An identity may add multiprocessors or watts to the driver's name.
-        if (model.substr(0, model.find(" (")) != name || count != std::to_string(multiprocessors))
-            return {"the bundle is of " + model + " with " + count + " multiprocessors, this is " + name + " with " +
-                    std::to_string(multiprocessors)};
         return {};
     }
 };
@@ -196,6 +198,8 @@ private:
     Error prepare(const Bundle& bundle, const std::string& problem) {
         auto text = bundle.plan(problem);
         if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
+        // Another device may be current than when the bundle was loaded.
+        if (auto error = bundle.check_device()) return error;
         plan_ = detail::Plan::of(*text);
         sizes_ = detail::sizes_of(problem);
         needed_ = {"a", "b", "c"};

@@ -340,6 +340,18 @@ def test_a_manifest_without_its_own_table_refuses_the_bundle(
     assert f"{other} has no table of NVIDIA L40S" in refused(run, f"{other}@NVIDIA L40S")
 
 
+def test_a_mig_slice_with_extras_is_the_slice(bundle: Path, run: Callable[..., Any], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bundle, tmp_path / "mig"))
+    device = "NVIDIA H200 MIG 7g.141gb"
+    content = (folder / "table.json").read_text().replace('"device":"NVIDIA H200"', f'"device":"{device}"', 1)
+    (folder / "table.json").write_text(content)
+    change_manifest(folder, {"table.json": hashlib.sha256(content.encode()).hexdigest()}, device=device)
+    for name, taken in ((device, True), (f"{device}+me", True), ("NVIDIA H200", False), (f"{device[:-1]}+me", False)):
+        done = run(f"{folder}@{name}", "gemm:none", *["0"] * 7)
+        assert ("no kernel for gemm:none" in done.stderr) == taken, done.stderr
+        assert (f"the bundle is of {device} with 132 multiprocessors, this is {name}" in done.stderr) != taken
+
+
 @pytest.mark.parametrize("place", [5, 16, 19])
 def test_bytes_that_are_no_executable_for_cuda_refuse_the_bundle(
     place: int, bundle: Path, run: Callable[..., Any], tmp_path: Path
@@ -405,6 +417,8 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert said.pop("unloaded").startswith("no kernel is loaded")
     assert said.pop("launch").startswith("no kernel is loaded")
+    assert said.pop("switched launch").startswith("no kernel is loaded")
+    assert said.pop("switched").endswith("this is NVIDIA L40S with 132")
     assert "was changed" in said.pop("broken")
     assert "no kernel for gemm:none" in said.pop("none")
     assert said == {
