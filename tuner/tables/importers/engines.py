@@ -22,7 +22,7 @@ _LINEAR: Final = re.compile(
     r"N=([0-9]{1,10}),K=([0-9]{1,10}),device_name=([^,]+),dtype=(\w+)(?:,block_shape=.*)?\.json"
 )
 _EXPERTS: Final = re.compile(r"E=([0-9]{1,10}),N=([0-9]{1,10}),device_name=[^,]+(?:,.*)?\.json")
-_KEY: Final = re.compile(r'"([0-9]{1,10})"\s*:\s*[{n]')
+_KEY: Final = re.compile("[0-9]{1,10}")
 #: M of products whose name says only N and K: the batches that engines tune for.
 _MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 _MOST_CONFIG: Final = 16 << 20
@@ -44,11 +44,12 @@ def read(source: Source, asked: Asked) -> Shapes:
     """The products of a config's name, or of every line that misses one.
 
     Raises:
-        ProblemError: the file has none.
+        ProblemError: the file has none, or a config is not JSON.
     """
     tally, name = Tally(), source.path.name
     if _LINEAR.fullmatch(name) or _EXPERTS.fullmatch(name):
-        ms = tuple(int(key) for key in _KEY.findall(source.whole(_MOST_CONFIG)))
+        document = source.document(_MOST_CONFIG)
+        ms = tuple(int(key) for key in document if _KEY.fullmatch(key)) if isinstance(document, dict) else ()
         if not ms:
             raise ProblemError(f'{source.path} has no entry of an M, as in "16": {{…}}: give an engine\'s config')
         _count(tally, name, ms, asked, str(source.path))

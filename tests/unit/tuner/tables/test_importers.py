@@ -235,7 +235,8 @@ def test_a_log_may_begin_with_a_bracket(read: Read, first: str) -> None:
 
 def test_the_name_of_an_engines_table_says_its_shapes(read: Read) -> None:
     name = "N=1536,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
-    found = read(name, '{"1": {"BLOCK_SIZE_M": 64}, "64": null}', block_scaled_as="fp8_e4m3")
+    content = {"triton_version": "3.6", "1": {"BLOCK_SIZE_M": 64, "32": {}}, "64": None}
+    found = read(name, json.dumps(content), block_scaled_as="fp8_e4m3")
     assert [problem.m for problem in found.counts if isinstance(problem, Gemm)] == [1, 64]
 
 
@@ -333,7 +334,11 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("table.json", '{"schema": "gemmtune.table/9", "entries": []}', "not a 'gemmtune.table/1'"),
         ("table.json", '{"schema": "gemmtune.table/1", "entries": [7]}', "not a table"),
         ("server.log", "INFO nothing to see\n", "nothing is missing"),
-        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", "not JSON", "has no entry of an M"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", "not JSON", "is not valid JSON"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"1": {"num_warps": 4}, "64": {"num', "is not valid JSON"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"1": {}, "1": {}}', "'1' is given twice"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '["1"]', "has no entry of an M"),
+        ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"triton_version": "3.6"}', "has no entry of an M"),
         ("picture.png", b"\x89PNG\r\n\x1a\n", "not UTF-8"),
         ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
         ("config.json", '{"text_config": {"model_type": "llama"}}', "model_type = None: name the type"),
