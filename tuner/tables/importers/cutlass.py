@@ -58,7 +58,8 @@ def _problem(entry: Mapping[str, Any], tf32: bool) -> Gemm | str:
         raise ProblemError(f"layout = {layout[:80]!r} is not three letters n or t, as in tnt")
     a, b, c = list(layout)
     m, n = entry["m"], entry["n"]
-    words = [str(entry[name]) for name in ("dtype_a", "dtype_b", "dtype_d")]
+    # CUTLASS takes them in capitals too.
+    words = [str(entry[name]).lower() for name in ("dtype_a", "dtype_b", "dtype_d")]
     dtypes = [_DTYPES.get(word, "") for word in words]
     if dtypes[:2] == ["f32", "f32"] and not tf32:
         return "f32 products in full precision: say --tf32 if the program allows tf32"
@@ -71,7 +72,7 @@ def _problem(entry: Mapping[str, Any], tf32: bool) -> Gemm | str:
         m, n, first, second = n, m, second, first
         letters = ("n" if b == "n" else "t") + ("n" if a == "n" else "t")
     eight = first.startswith("fp8")
-    summed = str(entry.get("dtype_acc") or ("s32" if first in ("int8", "uint8") else "f32"))
+    summed = str(entry.get("dtype_acc") or ("s32" if first in ("int8", "uint8") else "f32")).lower()
     total = _DTYPES.get(summed, "")
     if total not in SUMS.get(first, ()):
         return f"{' × '.join(words[:2])} products summed in {summed}: gemmtune has no kernels for them"

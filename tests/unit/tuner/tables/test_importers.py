@@ -244,10 +244,12 @@ def test_cutlass_problems_are_read_with_their_letters(read: Read) -> None:
     base: dict[str, Any] = {"m": 16, "n": 128, "k": 64, "batch_count": 1, "layout": "tnt", "beta": 0.0}
     base |= dict.fromkeys(("dtype_a", "dtype_b", "dtype_c", "dtype_d"), "bf16") | {"dtype_acc": "f32"}
     eight = {"dtype_a": "e4m3", "dtype_b": "e4m3", "use_fast_acc": False, "batch_count": 2}
-    entries = [base, base | {"layout": "ttt"}, base | {"layout": "tnn"}, base | eight, base | {"dtype_a": "s4"}]
+    capitals = dict.fromkeys(("dtype_a", "dtype_b", "dtype_d"), "F16") | {"dtype_acc": "F32"}
+    letters = [base | {"layout": "ttt"}, base | {"layout": "tnn"}]
+    entries = [base, base | capitals, *letters, base | eight, base | {"dtype_a": "s4"}]
     found = read("problems.json", json.dumps(entries))
     assert list(found.counts) == [
-        Gemm.of(16, 128, 64), Gemm.of(16, 128, 64, layout="nn"), Gemm.of(128, 16, 64),
+        Gemm.of(16, 128, 64), Gemm.of(16, 128, 64, "fp16"), Gemm.of(16, 128, 64, layout="nn"), Gemm.of(128, 16, 64),
         Gemm.of(16, 128, 64, "fp8_e4m3_promoted", batch=2),
     ]  # fmt: skip
     assert list(found.left_out.values()) == [1]
