@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from space.errors import ProblemError
+from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.tables.entries import content_of
 from tuner.tables.importers.source import Asked, Source
@@ -51,10 +52,18 @@ def _of_table(document: dict[str, Any], where: str) -> Shapes:
         if content_of(document) != document["content"]:
             raise ProblemError(f"{where} was changed: its content does not match its hash; export it again")
         for number, key in enumerate(keys, 1):
-            tally.add(problem_from_key(key), 1, f"{where}, problem {number}")
+            place = f"{where}, problem {number}"
+            tally.add(_problem(key, place), 1, place)
     except (KeyError, TypeError, AttributeError) as error:
         raise ProblemError(f"{where} is not a table ({error!r}): export it again") from error
     return tally.shapes()
+
+
+def _problem(key: str, place: str) -> Problem:
+    try:
+        return problem_from_key(key)
+    except ProblemError as error:  # of a newer gemmtune's kind or dtype
+        raise ProblemError(f"{place}: {error}") from error
 
 
 def _is_named_json(source: Source) -> bool:

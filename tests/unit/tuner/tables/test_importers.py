@@ -14,6 +14,7 @@ import pytest
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
 from space.problem import Problem
+from tuner.tables.entries import content_of
 from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
 from tuner.tables.shapes import Shapes, as_csv
@@ -295,6 +296,13 @@ def test_what_is_written_is_read_back(read: Read) -> None:
 )
 def test_a_list_is_read_as_spreadsheets_write_it(read: Read, name: str, content: str) -> None:
     assert read(name, content).counts == {Gemm.of(16, 128, 64): 7}
+
+
+@pytest.mark.parametrize("key", ["conv:1x2x3", "gemm:fp6,fp6,bf16,f32:nt:1x2x3:b1:none"])
+def test_a_table_with_a_problem_of_a_newer_version_is_named(read: Read, key: str) -> None:
+    document = {"schema": "gemmtune.table/1", "entries": [], "library": {Gemm.of(1, 2, 3).key: None, key: None}}
+    with pytest.raises(ProblemError, match=r"table\.json, problem 2: "):
+        read("table.json", json.dumps(document | {"content": content_of(document)}))
 
 
 def test_several_files_add_up(tmp_path: Path) -> None:
