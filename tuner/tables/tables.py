@@ -135,7 +135,7 @@ def _check(best: Best) -> None:
     """Checks what programs compute with: a hash proves that a table is whole, not what is in it.
 
     Raises:
-        ValueError: a time or a ratio is no positive number, or a version is no text.
+        ValueError: a time or a ratio is no positive number, or a version, the device or the note is no text.
     """
     measurement, provenance = best.winner.measurement, best.winner.provenance
     ratios = [each for each in (best.versus_first, best.versus_best) if each is not None]
@@ -143,9 +143,13 @@ def _check(best: Best) -> None:
     for number in numbers:
         if not isinstance(number, int | float) or not 0 < number < math.inf:
             raise ValueError(f"{best.problem.key} has {repr(number)[:80]} for a time or a ratio")
-    for version in (provenance.driver, provenance.nvrtc, provenance.cublaslt):
+    versions = provenance.driver, provenance.nvrtc, provenance.cublaslt, provenance.kernel_source_digest
+    for version in versions:
         if not isinstance(version, str):
             raise ValueError(f"{best.problem.key} has {repr(version)[:80]} for a version")
+    for text in (best.device, measurement.note):
+        if not isinstance(text, str):
+            raise ValueError(f"{best.problem.key} has {repr(text)[:80]} for a device or a note")
 
 
 def library_in(document: Mapping[str, Any], path: Path) -> frozenset[str]:

@@ -195,6 +195,7 @@ def test_a_file_that_is_larger_than_any_table_is_not_held(tmp_path: Path, monkey
         (("samples_us", 1), float("nan"), "nan for a time"), (("samples_us", 0), 0, "0 for a time"),
         (("versus_cublaslt_first", "value"), None, "None for a"),
         (("versus_cublaslt_first", "low"), float("inf"), "inf for a"), (("provenance", "driver"), 580, "580 for a ver"),
+        (("provenance", "kernel_source_digest"), None, "None for a version"),
         (("provenance", "cublaslt"), ["130100"], "for a version"), (("problem", "key"), WON.key, "is in it twice"),
     ],
 )  # fmt: skip
@@ -208,6 +209,16 @@ def test_a_whole_table_whose_content_can_not_be_is_refused(
     for guard in (False, True):
         with pytest.raises(TableError, match=rf"t\.json is not a table .*{said}"):
             exact(tmp_path / "t.json", guard=guard)
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", 5), ("device", None), ("note", ["x"]), ("note", 5)])
+def test_a_whole_table_whose_words_are_no_text_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    document = json.loads(canonical(table(entry(WON))))
+    (document if name == "device" else document["entries"][0])[name] = value
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=r"t\.json is not a table .* for a device or a note"):
+        read_table(tmp_path / "t.json")
 
 
 @pytest.mark.parametrize("margin", ["1.02", None, [], {}])
