@@ -52,6 +52,7 @@ def read(source: Source, asked: Asked) -> Shapes:
     """
     tally = Tally()
     tally.note(_ONCE)
+    leading = False
     for number, line in source.lines():
         if not line.strip() or line.startswith("Validator,"):
             continue
@@ -61,6 +62,13 @@ def read(source: Source, asked: Asked) -> Shapes:
         kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters)
         if kind is None or shape is None or not _agree(kind, shape):
             raise ProblemError(f"{place}: {line[:120]!r} is not a row of TunableOp: operation,parameters")
+        # A program that ends while it writes leaves a part of a row, whose K may lack digits.
+        if leading and shape[6] is None:
+            raise ProblemError(
+                f"{place}: {line[:120]!r} lacks the leading dimensions that rows before it have: it was cut off, or is "
+                f"of an older PyTorch; leave it out"
+            )
+        leading = shape[6] is not None
         _count(tally, kind, shape, asked, place)
     return tally.shapes()
 

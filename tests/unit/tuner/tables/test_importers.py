@@ -318,6 +318,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_32_64\nGemmTunableOp_BFloat16_TN,tn_64_8\n", "line 2"),
+        ("t.csv", "GemmTunableOp_Half_TN,tn_64_8_32_ld_32_32_64\nGemmTunableOp_Half_TN,tn_64_8_3", "line 2: .* cut"),
         ("t.csv", "GemmTunableOp_BFloat16_TN,nn_64_8_32_ld_32_32_64\n", "line 1: .* is not a row of TunableOp"),
         ("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_B_4_ld_32_32_64\n", "line 1: .* is not a row of TunableOp"),
         ("t.csv", "GemmStridedBatchedTunableOp_Half_TN,tn_64_8_32_ld_32_32_64\n", "line 1: .* is not a row"),
