@@ -20,12 +20,17 @@ int main(int, char** words) {
     plan("alone", "value 0000000000000000\nscalar beta 0 0 4\n");
     plan("pass", "value 0000000000000000\nword a 7 0 0\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
     plan("align", "align a 0\nvalue 0000000000000000\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
+    plan("map", "value 0000000000000000\nmap a 0 0 2 64 64 1 128 8192 64 64 128 256\nscalar alpha 0 0 0\nscalar beta 0 0 4\n");
     gemmtune::Kernel kernel;
     say("unloaded", kernel.launch(nullptr, {}));
     gemmtune::Bundle bundle;
     say("bundle", bundle.load(words[1]));
     say("kernel", kernel.load(bundle, words[3]));
     say("again", kernel.load(bundle, words[3]));
+    loads = false;
+    say("failed", kernel.load(bundle, words[3]));
+    say("failed launch", kernel.launch(nullptr, {1 << 20, 1 << 30, 1 << 29}));
+    loads = true;
     device_name = "NVIDIA L40S";
     say("switched", kernel.load(bundle, words[3]));
     say("switched launch", kernel.launch(nullptr, {}));

@@ -417,13 +417,15 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert said.pop("unloaded").startswith("no kernel is loaded")
     assert said.pop("launch").startswith("no kernel is loaded")
+    assert said.pop("failed launch").startswith("no kernel is loaded")
+    assert said.pop("failed") == "cuLibraryLoadData: CUDA_ERROR_STUB"
     assert said.pop("switched launch").startswith("no kernel is loaded")
     assert said.pop("switched").endswith("this is NVIDIA L40S with 132")
     assert "was changed" in said.pop("broken")
     assert "no kernel for gemm:none" in said.pop("none")
     assert said == {
         "scalars": "whole", "names": "no plan", "hex": "no plan", "offset": "no plan", "short": "no plan",
-        "alone": "no plan", "pass": "no plan", "align": "no plan",
+        "alone": "no plan", "pass": "no plan", "align": "no plan", "map": "no plan",
         "bundle": "", "kernel": "", "again": "", "plan": "gone",
     }  # fmt: skip
 
