@@ -101,6 +101,14 @@ def test_an_answer_that_lacks_a_member_or_has_another_type_there_is_one_error() 
             refused(one.measurements)
 
 
+def test_a_batch_of_which_nothing_is_answered_is_not_asked_forever() -> None:
+    said = iter([httpx2.Response(200, json={"items": [None, None]})])
+    client = Client("http://127.0.0.1:8643", transport=httpx2.MockTransport(lambda _: next(said)))
+    with pytest.raises(GemmtuneError, match="none of 2 problems was answered: request fewer") as refusal:
+        client.best_many([{"m": 1, "n": 2, "k": 3}] * 2)
+    assert refusal.value.kind == "no-progress"
+
+
 def test_a_table_is_unchanged_only_where_a_hash_was_given() -> None:
     with saying(httpx2.Response(304)) as one:
         assert one.table("NVIDIA H200", "digest") is None

@@ -147,6 +147,12 @@ SOLUTION = re.compile(
 )
 
 
+@pytest.mark.parametrize("device", ["NVIDIA H200 (500 W)", "NVIDIA H200 (130 SMs) (500 W)"])
+def test_torch_reads_the_drivers_name_of_a_device(device: str) -> None:
+    found = guarded(table(entry(WON, family="cublaslt"), device=device))
+    assert b"Validator,CUDA_DEVICE,9.0:NVIDIA H200\n" in written("tunableop", found, torch="2.14.1")["t0.tunableop"]
+
+
 def test_rows_are_those_that_torch_reads() -> None:
     found = guarded(table(entry(WON, family="cublaslt")))
     files = written("tunableop", found, name="dir/table.csv", torch="2.14.1", gpus=2)
