@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tuner.cli.output import notes
 
@@ -28,8 +28,11 @@ def leaving(leave: Callable[[], None], what: str, again: Callable[[], None] = in
         if len(asked) > 1:
             again()
             return
-        notes.print(f"leaving: {what}; repeat to end at once")
         leave()
+        # Whoever read the notes may have been ended by the same Ctrl-C, and Rich then exits: the round would be lost. A
+        # signal may also come in the middle of another note.
+        with suppress(OSError, RuntimeError, SystemExit):
+            notes.print(f"leaving: {what}; repeat to end at once")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
