@@ -28,6 +28,7 @@ from tuner.fleet.agent.round_runner import (
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from tuner.prediction.learned import LearnedModel
 from tuner.settings import END_SECONDS
+from workers.errors import CacheError
 from workers.ports import Worker
 
 _log = logging.getLogger("gemmtune.agent")
@@ -89,7 +90,7 @@ class Agent:
         """Works until asked to leave.
 
         Raises:
-            WorkerError: the device can't be used; its round was reported.
+            WorkerError: the device or the build cache can't be used; its round was reported.
             FleetError: the service rejects this worker permanently, or was out of reach for too long.
         """
         self._device = self._open_device()
@@ -126,7 +127,12 @@ class Agent:
                     longest = self._idle_seconds or _IDLE_HEARTBEATS * welcome.heartbeat_seconds
                     self._leaving.wait(longest * random.uniform(0.5, 1.0))
                     continue
-                if not self._round(task, heartbeats):
+                try:
+                    usable = self._round(task, heartbeats)
+                except CacheError:
+                    self._until_reached(lambda: self._leave(welcome.worker_id), most_tries=3)
+                    raise
+                if not usable:
                     self._device.close()
                     self._device = self._open_device()
             if not self._over():
@@ -147,7 +153,11 @@ class Agent:
             self._coordinator.leave(worker_id)
 
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
-        """Runs and reports one round; False if the device has to be reopened."""
+        """Runs and reports one round; False if the device has to be reopened.
+
+        Raises:
+            CacheError: this machine can keep no build; the round was handed back.
+        """
         retry = RetryWhileHeld(heartbeats.gone, self._over, self._patience_seconds)
         runner = RoundRunner(
             task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
@@ -168,6 +178,8 @@ class Agent:
         finally:
             heartbeats.hold(None)
         self.rounds += 1
+        if runner.unfit:
+            raise runner.unfit
         if report.failure:
             _log.error("round %d failed: %s", task.round_id, report.failure)
         return not report.failure or report.hopeless

@@ -20,7 +20,7 @@ from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.screening import Search, screen
-from workers.errors import RecordingError, WorkerError
+from workers.errors import CacheError, RecordingError, WorkerError
 from workers.measurement import Measurement, Outcome, Provenance, Stage
 from workers.ports import Round, Worker
 
@@ -84,6 +84,9 @@ class RoundRunner:
     Args:
         stopping: True once the round should stop at the next candidate and report what it has.
         model: predicts candidates' times; without one, the analytic model's estimate is used.
+
+    Attributes:
+        unfit: why this machine can keep no build; None while it can.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class RoundRunner:
         self._busy_seconds = 0.0
         self._stage: Stage = "screen"
         self._best_us = math.inf
+        self.unfit: CacheError | None = None
 
     @property
     def progress(self) -> RoundProgress:
@@ -116,14 +120,18 @@ class RoundRunner:
             ended = self._measure()
         except NothingCorrect as error:
             failure, hopeless = str(error), True
+        except CacheError as error:
+            # The machine's fault, of which no problem and no candidate is suspected.
+            self.unfit = error
         except (WorkerError, ResultRefused) as error:
             # Replaying a measurement that was never recorded fails every time.
             failure, hopeless = str(error), isinstance(error, RecordingError)
         except SpaceError as error:
             # Of a kind or a family that only a newer version or a plugin has: a worker that has it may take it.
             failure = f"this worker can't run the round: {error}; give it the service's version and plugins"
+        handed_back = self._stopping() or self.unfit is not None
         return RoundReport(
-            tuple(self._measured), self._provenance, self._busy_seconds, ended, failure, hopeless, self._stopping()
+            tuple(self._measured), self._provenance, self._busy_seconds, ended, failure, hopeless, handed_back
         )
 
     def _measure(self) -> str:
