@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -81,9 +81,10 @@ class HttpCoordinator:
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
         said = self._service.document("POST", "/v1/workers", {"name": name, "facts": asdict(facts)}, has="worker_id")
-        self._beat_seconds = float(said["heartbeat_seconds"])
-        self._takes_progress = bool(said.get("progress", False))
-        return Registration(int(said["worker_id"]), self._beat_seconds, self._takes_progress)
+        with self._reading():
+            self._beat_seconds = float(said["heartbeat_seconds"])
+            self._takes_progress = bool(said.get("progress", False))
+            return Registration(int(said["worker_id"]), self._beat_seconds, self._takes_progress)
 
     def beat(self, worker_id: int, round_id: int | None, progress: RoundProgress | None = None) -> HeartbeatReply:
         """Times out after one heartbeat interval, when the next heartbeat is due."""
@@ -91,27 +92,30 @@ class HttpCoordinator:
         if progress and self._takes_progress:
             body["progress"] = asdict(progress)
         said = self._service.call("POST", path, body, seconds=max(self._beat_seconds, 1.0))
-        return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
+        with self._reading():
+            return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
 
     def claim(self, worker_id: int) -> RoundTask | None:
         said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
         if said is None:
             return None
-        # A service of a newer version may tell more.
-        known = {field.name: said[field.name] for field in fields(RoundTask) if field.name in said}
-        return RoundTask(**known | {"only": tuple(said["only"])})
+        with self._reading():
+            # A service of a newer version may tell more.
+            known = {field.name: said[field.name] for field in fields(RoundTask) if field.name in said}
+            return RoundTask(**known | {"only": tuple(said["only"])})
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
-        tried = tuple(
-            # A service of an older version tells no noise.
-            Trial(config, Outcome(entry["outcome"]), entry["median_us"] or math.inf, entry.get("noise") or 0.0)
-            for entry in said["tried"]
-            for config in _readable(entry["config"])
-        )
-        winners = tuple(config for key in said["winners"] for config in _readable(key))
-        return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
+        with self._reading():
+            tried = tuple(
+                # A service of an older version tells no noise.
+                Trial(config, Outcome(entry["outcome"]), entry["median_us"] or math.inf, entry.get("noise") or 0.0)
+                for entry in said["tried"]
+                for config in _readable(entry["config"])
+            )
+            winners = tuple(config for key in said["winners"] for config in _readable(key))
+            return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, stage: Stage, configs: Sequence[str]) -> None:
         body = {"lease": task.lease, "stage": stage, "configs": list(configs)}
@@ -130,6 +134,14 @@ class HttpCoordinator:
 
     def leave(self, worker_id: int) -> None:
         self._service.call("POST", f"/v1/workers/{worker_id}:leave")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within the block, JSON of another form than gemmtune's is a `FleetError`."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._service.foreign() from error
 
 
 def _readable(key: str) -> Iterator[Config]:

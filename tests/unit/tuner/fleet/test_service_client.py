@@ -7,9 +7,10 @@ from functools import partial
 import httpx2
 import pytest
 
-from tests.fleet import facts
+from tests.fleet import facts, provenance
 from tuner.errors import FleetError
 from tuner.fleet.agent.coordinator import HttpCoordinator
+from tuner.fleet.campaigns.records import RoundTask
 from tuner.fleet.service_client import ServiceClient
 
 
@@ -38,3 +39,18 @@ def test_a_worker_at_another_servers_address_is_told_so() -> None:
         pytest.raises(FleetError, match="answers, but not as gemmtune does"),
     ):
         HttpCoordinator(service).register("worker", facts())
+
+
+@pytest.mark.parametrize("body", [[], "up", {}, {"worker_id": 1}, {"only": None}, {"round_id": 1, "only": []}])
+def test_json_of_another_form_is_one_sentence_and_no_traceback(body: object) -> None:
+    other = httpx2.MockTransport(lambda request: httpx2.Response(200, json=body))
+    task = RoundTask(1, "0" * 32, "gemm", 1, 1, None, 1.0)
+    with ServiceClient("http://127.0.0.1:8080", transport=other) as service:
+        worker = HttpCoordinator(service)
+        calls = (
+            lambda: worker.register("worker", facts()), lambda: worker.beat(1, None), lambda: worker.claim(1),
+            lambda: worker.begin(task, provenance()),
+        )  # fmt: skip
+        for call in calls:
+            with pytest.raises(FleetError, match="answers, but not as gemmtune does"):
+                call()
