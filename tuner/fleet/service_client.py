@@ -38,8 +38,8 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
 }
 #: A stream that is silent for this long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
-#: Statuses of refusals after which a retry may succeed.
-_TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
+_TEMPORARY: Final = frozenset({408, 425, 429})
 
 
 def fleet_error(status: int, kind: str, detail: str) -> TunerError:
@@ -49,7 +49,8 @@ def fleet_error(status: int, kind: str, detail: str) -> TunerError:
         return Unreachable(detail) if name == "unreachable" else FleetError(detail)
     if name in _REFUSALS:
         return _REFUSALS[name](detail)
-    if status in _TEMPORARY:
+    # Proxies have statuses of their own for a service behind them that does not answer, such as 522.
+    if status in _TEMPORARY or status >= 500:
         return Unreachable(f"the service is temporarily unavailable ({status} {name}): {detail}")
     return FleetError(f"the service refused ({status} {name}): {detail}")
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.fleet import facts, provenance
-from tuner.errors import FleetError
+from tuner.errors import FleetError, Unreachable
 from tuner.fleet.agent.coordinator import HttpCoordinator
 from tuner.fleet.campaigns.records import RoundTask
 from tuner.fleet.service_client import ServiceClient
@@ -54,3 +54,14 @@ def test_json_of_another_form_is_one_sentence_and_no_traceback(body: object) -> 
         for call in calls:
             with pytest.raises(FleetError, match="answers, but not as gemmtune does"):
                 call()
+
+
+@pytest.mark.parametrize(("status", "passes"), [(429, True), (502, True), (507, True), (522, True), (403, False)])
+def test_a_server_that_fails_may_be_asked_again_and_one_that_refuses_may_not(status: int, passes: bool) -> None:
+    page = httpx2.MockTransport(lambda request: httpx2.Response(status, text="<html>Oops</html>"))
+    with (
+        ServiceClient("http://127.0.0.1:8080", transport=page) as service,
+        pytest.raises(FleetError, match=str(status)) as refused,
+    ):
+        service.call("GET", "/v1/campaigns")
+    assert isinstance(refused.value, Unreachable) is passes
