@@ -48,6 +48,7 @@ class EmbeddedRun:
         Raises:
             WorkerError: the device cannot be used.
             FleetError: another process on this store has the device.
+            UnknownCampaign: the store has the campaign no more.
             BaseException: what `watch` raised; the round was reported.
         """
         looking = threading.Thread(target=self._look, name="progress", daemon=True)
@@ -66,12 +67,12 @@ class EmbeddedRun:
         while not self._ended.wait(_LOOK_SECONDS):
             try:
                 progress = results.progress(self._store, self._campaign_id)
+                self._watch(progress)
             except StoreError:
                 continue
-            try:
-                self._watch(progress)
             except BaseException as failure:
-                # Nobody reads the progress any more: Rich raises SystemExit. The end would not be noticed either.
+                # Nobody reads the progress any more: Rich raises SystemExit. Or the store was replaced by one without
+                # the campaign. The end would not be noticed either.
                 self._failure = failure
                 self._agent.leave()
                 return

@@ -28,11 +28,12 @@ from tests.fleet import (
     provenance,
 )
 from tests.support import FAMILY, measured
-from tuner.errors import FleetError, SlotTaken, Unreachable
+from tuner.errors import FleetError, SlotTaken, UnknownCampaign, Unreachable
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.campaigns import row_of
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Progress, RoundReport, RoundTask, Timing
 from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.fleet.embedded import EmbeddedRun
@@ -119,6 +120,21 @@ def test_a_campaign_in_one_process_ends_when_nobody_reads_its_progress(database_
             run.run()
         rescue.cancel()
         assert {worker.gone_because for worker in Fleet(store).workers.page(gone=True)} == {"left"}
+
+
+def test_a_campaign_in_one_process_ends_when_its_store_has_it_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.fleet.campaigns.results.row_of", lambda session, _: row_of(session, 7))
+    with Store.open(f"sqlite:///{tmp_path}/campaigns.db") as store:
+        campaign = Fleet(store).campaign(PROBLEMS[:1])
+        run = EmbeddedRun(store, campaign.id, FakeDevice, "here", CALM, lambda _: None, lambda _: None)
+        rescue = threading.Timer(60.0, run.stop)
+        rescue.start()
+        with pytest.raises(UnknownCampaign, match="7"):
+            run.run()
+        assert rescue.is_alive()
+        rescue.cancel()
 
 
 def test_a_campaign_in_one_process_goes_before_others_of_its_store(tmp_path: Path) -> None:
