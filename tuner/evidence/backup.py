@@ -58,6 +58,9 @@ _ROWS: Final = 500
 _MOST_LINE_BYTES: Final = 16 * 2**20
 #: Errors of a database that a row causes.
 _REFUSALS: Final = (IntegrityError, DataError, ProgrammingError, InterfaceError)
+#: More than the workers that register between a backup and its restore. They still call by the numbers that they got:
+#: one with a number that another gets now would take that one's rounds.
+_LATER_WORKERS: Final = 100_000
 
 
 def write_backup(engine: Engine, path: Path) -> dict[str, int]:
@@ -211,7 +214,7 @@ def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, 
     _insert(connection, tables.get(name), pending)
     if connection.dialect.name == "postgresql":
         # An older backup's schema lacks the newest tables.
-        _move_sequences(connection, [tables[name] for name in counts])
+        _move_sequences(connection, [table for name, table in tables.items() if name in counts or name == "worker"])
     return counts
 
 
@@ -257,6 +260,7 @@ def _move_sequences(connection: Connection, tables: Sequence[Table]) -> None:
     for table in tables:
         if "id" in table.columns:
             highest = connection.scalar(select(func.max(table.c.id))) or 0
+            highest += _LATER_WORKERS if table.name == "worker" else 0
             sequence = connection.scalar(select(func.pg_get_serial_sequence(table.name, "id")))
             if sequence and highest:
                 connection.execute(text("SELECT setval(:name, :value)"), {"name": sequence, "value": highest})

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from benchmarks.postgres import Postgres
 from tests.fleet import PROBLEMS, Fleet
 from tests.support import keep_best
-from tuner.errors import StoreError
+from tuner.errors import StoreError, UnknownWorker
 from tuner.evidence import backup, tokens
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
@@ -73,6 +73,21 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
             hand.work(task)
         assert results.progress(store, 1).problems["done"] == len(PROBLEMS)
         keep_best(store, PROBLEMS[0])
+
+
+def test_who_registered_after_the_backup_is_no_other_worker_of_the_restored_service(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    with Store.open(postgres.database()) as store:
+        store.backup(tmp_path / "b.gz")
+        first, second = Fleet(store).hand(0), Fleet(store).hand(1)
+    url = postgres.empty_database()
+    restore_backup(tmp_path / "b.gz", url)
+    with Store.open(url) as store:
+        fleet = Fleet(store)
+        assert fleet.hand(1).id not in (first.id, second.id)
+        with pytest.raises(UnknownWorker):
+            fleet.rounds.claim(first.id)
 
 
 def test_a_backup_is_of_one_moment(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
