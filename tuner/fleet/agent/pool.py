@@ -106,7 +106,14 @@ class AgentProcess:
             if leaving:
                 self.code = EXIT_DONE
             elif now >= self._start_at:
-                self._start(now)
+                try:
+                    self._start(now)
+                except OSError as error:
+                    # The other processes go on: a machine without memory or process numbers may have some again.
+                    _log.error(
+                        "%s: no process can be started (%s): restarting in %g s", self.device, error, self._delay
+                    )
+                    self._put_off(now)
             return
         if (code := self._process.poll()) is not None:
             self._reap(code, now, leaving)
@@ -132,6 +139,9 @@ class AgentProcess:
             self._process = subprocess.Popen(
                 [*self._command, str(theirs)], pass_fds=(theirs,), stdin=subprocess.DEVNULL, start_new_session=True
             )
+        except OSError:
+            os.close(self._pipe)
+            raise
         finally:
             os.close(theirs)
         self.starts += 1
@@ -148,6 +158,10 @@ class AgentProcess:
         if now - self._started_at > _HEALTHY_SECONDS:
             self._delay = _FIRST_DELAY_SECONDS
         _log.error("%s: process %d exited with code %d: restarting in %g s", self.device, pid, code, self._delay)
+        self._put_off(now)
+
+    def _put_off(self, now: float) -> None:
+        """Makes the next start wait."""
         self._start_at = now + self._delay
         self._delay = min(2 * self._delay, _LONGEST_DELAY_SECONDS)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +100,22 @@ def test_a_member_that_left_or_has_wrong_input_is_not_replaced(
         eventually(lambda: host.ended)
         assert host.ready(1, 1)
     assert host.code == code
+
+
+def test_a_process_that_cannot_be_started_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, refused = subprocess.Popen, [False, True]
+
+    def without_memory(*words: Any, **named: Any) -> Any:  # noqa: ANN401
+        if refused and refused.pop(0):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return started(*words, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", without_memory)
+    with Host(tmp_path) as host:
+        eventually(lambda: host.ready(1, 1))
+        host.pool.leave()
+        eventually(lambda: host.ended)
+    assert host.code == 0
 
 
 def test_processes_leave_when_their_pool_is_gone() -> None:
