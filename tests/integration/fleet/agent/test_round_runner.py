@@ -1,0 +1,38 @@
+"""What one round measures: not more than a report may hold, and nothing that its study has."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select
+
+from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, eventually
+from tests.integration.fleet.agent.test_agent import SMALL, Running, ended
+from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.store import Store
+from tuner.fleet.agent.coordinator import LocalCoordinator
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.sweep import Maintenance
+
+
+def test_a_round_ends_before_its_report_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.fleet.agent.round_runner.MOST_OF_A_ROUND", 16)
+    with Store.open(database_url) as store, Maintenance(store, CALM):
+        campaign = Fleet(store).campaign(PROBLEMS[:1], budget=SMALL)
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, campaign.id) or not running.alive)
+        assert results.problems(store, campaign.id)[0].tried == 40
+        with store.transaction() as session:
+            assert list(session.scalars(select(RoundRow.measured).order_by(RoundRow.id))) == [16, 16, 8]
+
+
+def test_a_study_that_has_its_finals_is_not_measured_again_for_another_campaign(database_url: str) -> None:
+    with Store.open(database_url) as store, Maintenance(store, CALM):
+        fleet = Fleet(store)
+        first = fleet.campaign(PROBLEMS[:1], budget=SMALL)
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, first.id) or not running.alive)
+            measured = store.counts()["measurement"]
+            second = fleet.campaign(PROBLEMS[:1], budget=SMALL)
+            eventually(lambda: ended(store, second.id) or not running.alive)
+        assert results.problems(store, second.id)[0].status.value == "done"
+        assert store.counts()["measurement"] == measured
