@@ -108,6 +108,22 @@ def test_a_ladder_keeps_its_weight(opened: Opener, tmp_path: Path) -> None:
         page.close()
 
 
+def test_weights_that_differ_in_their_epilogue_or_batch_are_told_apart(opened: Opener, tmp_path: Path) -> None:
+    plain = "N=512 K=256"
+    weights = {"": plain, "&epilogue=bias": f"{plain} bias", "&batch=4": f"{plain} b4"}
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        for problem in (Gemm(256, 512, 256), Gemm(256, 512, 256, epilogue="bias"), Gemm(256, 512, 256, batch=4)):
+            keep_best(store, problem)
+        page = opened("/ladder", at=url)
+        for query, name in weights.items():
+            page.goto(f"{url}/ladder?n=512&k=256{query}")
+            page.wait_for_selector(f"option:checked:text-is('bf16 nt {name} (1 measured)')", state="attached")
+            page.wait_for_selector(f"chart-lines h2:text-is('bf16 nt {name}')")
+        page.select_option("select", f"bf16 nt {plain} (1 measured)")
+        page.wait_for_selector(f"chart-lines h2:text-is('bf16 nt {plain}')")
+        page.close()
+
+
 def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         study = store.begin_study(study_key(PROBLEM)).id

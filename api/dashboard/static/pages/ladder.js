@@ -2,6 +2,7 @@
 
 import "../charts/lines.js";
 import { tableOf } from "../charts/table.js";
+import { address } from "../lib/api.js";
 import { fixed, many, percent, us } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { headline } from "../parts/facts.js";
@@ -19,7 +20,7 @@ export async function open(page) {
   page.show(() => html`<h1>Does one weight behave at every M?</h1>`);
   let { device } = await devicesOf(page);
   const asked = Object.fromEntries(FIELDS.map((name) => [name, page.param(name)]));
-  const choose = (/** @type {any} */ event) => go(`/ladder?${event.target.value}`);
+  const choose = (/** @type {any} */ event) => go(`/ladder${event.target.value}`);
   const load = latest(async () => {
     device ||= (await devicesOf(page)).device;
     const { items: weights } = device ? await page.get("/v1/weights", { device }) : { items: [] };
@@ -41,13 +42,14 @@ export async function open(page) {
   page.live({ best: load, began: load, hello: load }, { device });
 }
 
+/** All that tells a weight from others. @param {any} fields */
+const named = ({ n, k, dtype, layout, batch, epilogue }) => [dtype || "bf16", layout || "nt", `N=${n} K=${k}`, batch > 1 && `b${batch}`, epilogue !== "none" && epilogue].filter(Boolean).join(" ");
+
 /** @param {any[]} weights @param {any} asked @param {string} device @returns {[string, string, boolean][]} */
 function choices(weights, asked, device) {
-  const query = (/** @type {any} */ values) => String(new URLSearchParams(Object.entries({ ...values, device }).filter(([, value]) => value !== "" && value !== 1 && value !== "none").map(([name, value]) => [name, String(value)])));
-  const known = weights.map((/** @type {any} */ weight) => ({ ...fieldsOf(weight), rungs: weight.ms.length }));
-  const same = (/** @type {any} */ weight) => ["n", "k", "dtype", "layout"].every((name) => String(weight[name]) === String(asked[name] || { dtype: "bf16", layout: "nt" }[name]));
-  const rows = /** @type {[string, string, boolean][]} */ (known.map((/** @type {any} */ { rungs, ...weight }) => [query(weight), `${weight.dtype} ${weight.layout} N=${weight.n} K=${weight.k} (${rungs} measured)`, same(weight)]));
-  return rows.some(([, , on]) => on) ? rows : [[query(asked), `${asked.dtype || "bf16"} ${asked.layout || "nt"} N=${asked.n} K=${asked.k}`, true], ...rows];
+  const choice = (/** @type {any} */ fields, measured = "") => /** @type {[string, string, boolean]} */ ([address("", { ...fields, device }), named(fields) + measured, named(fields) === named(asked)]);
+  const rows = weights.map((weight) => choice(fieldsOf(weight), ` (${weight.ms.length} measured)`));
+  return rows.some(([, , on]) => on) ? rows : [choice(asked), ...rows];
 }
 
 /** @param {any} answer @param {any} asked @param {string} device */
@@ -56,7 +58,7 @@ function chart(answer, asked, device) {
   const of = (/** @type {string} */ source) => rungs.map((/** @type {any} */ rung) => (rung.source === source ? rung.time_us : null));
   const used = Object.keys(SOURCES).filter((source) => rungs.some((/** @type {any} */ rung) => rung.source === source && rung.time_us));
   return {
-    title: `N = ${asked.n}, K = ${asked.k}, ${asked.dtype || "bf16"} ${asked.layout || "nt"}`, x: rungs.map((/** @type {any} */ rung) => rung.m), xName: "M", yName: "µs", logX: true, logY: true, tall: 340,
+    title: named(asked), x: rungs.map((/** @type {any} */ rung) => rung.m), xName: "M", yName: "µs", logX: true, logY: true, tall: 340,
     series: [{ name: "best known", token: "ink", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
       { name: "roofline bound", token: "soft", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
       ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
