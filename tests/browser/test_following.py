@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ import pytest
 
 from api.app import create_app
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.browser.conftest import Opener, serving, settled
 from tests.fleet import PROBLEMS, Fleet, failing
-from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today
 from tuner.evidence.store import Store
 from workers.measurement import Outcome
 

@@ -80,6 +80,14 @@ class TestAsk:
         page.click(".snippets button:text-is('curl')")
         assert "token" not in page.inner_text(".snippets pre")  # this service needs none
 
+    def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(self, opened: Opener, url: str) -> None:
+        page = opened("/")
+        page.fill("#shape", "512x512x512")
+        page.click("nav a:text-is('Fleet')")
+        page.wait_for_selector("main h2")
+        page.wait_for_timeout(200)
+        assert page.url == f"{url}/fleet"
+
     def test_an_algorithm_of_the_library_is_not_taken_for_a_config_of_ours(self, opened: Opener, url: str) -> None:
         page = opened("/")
         config = {"family": "cublaslt", "key": "", "knobs": {"algorithm": 66, "tile": 29, "stages": 35, "cluster": 3}}

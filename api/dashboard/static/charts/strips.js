@@ -41,7 +41,7 @@ customElements.define("chart-strips", class extends Chart {
     const left = Math.min(236, width * 0.46);
     const { strips } = this.#spec;
     const inner = strips.flatMap((strip) => {
-      const sorted = [...strip.samples].sort((a, b) => a - b);
+      const sorted = strip.samples.toSorted((a, b) => a - b);
       return [sorted[0], sorted[Math.floor((sorted.length - 1) * SHOWN)], strip.median];
     });
     return scale(extent(inner), [left, width - 64]);

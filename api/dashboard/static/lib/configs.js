@@ -11,7 +11,7 @@ const VALUES = /** @type {Record<string, string>} */ ({ cooperative: "coop", alo
 const MOST = 4;
 
 /** Knobs that differ between some of the configs of one family. @param {Config[]} configs @returns {string[]} */
-export function varying(configs) {
+function varying(configs) {
   /** @type {Map<string, Set<string | number>>} */
   const seen = new Map();
   for (const { knobs } of configs) {

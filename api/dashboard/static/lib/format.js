@@ -61,10 +61,9 @@ export function duration(seconds) {
   return seconds < 172800 ? `${number(seconds / 3600, 2)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
-/** How long ago, in words. @param {string | number | Date} moment ISO text, a date, or seconds since 1970 */
+/** How long ago, in words. @param {string} moment */
 export function ago(moment) {
-  const at = typeof moment === "number" ? moment * 1000 : new Date(moment).getTime();
-  const seconds = Math.max(0, (Date.now() - at) / 1000);
+  const seconds = (Date.now() - new Date(moment).getTime()) / 1000;
   return seconds < 5 ? "just now" : `${duration(seconds)} ago`;
 }
 

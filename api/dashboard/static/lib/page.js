@@ -66,6 +66,8 @@ export class Page {
    * @param {boolean} [step] a step that the browser's Back takes back
    */
   set(changes, step = false) {
+    // What was typed last may be asked after another page has opened.
+    if (this.signal.aborted) return;
     for (const [name, value] of Object.entries(changes)) {
       if (value === "" || value === null) this.query.delete(name);
       else this.query.set(name, String(value));

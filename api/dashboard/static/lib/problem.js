@@ -19,7 +19,7 @@ const OPERANDS = /** @type {Record<string, string>} */ ({
 const KEY = /^gemm:([\w,]+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):([\w+]+)$/;
 
 /** @param {string} key @returns {Fields | null} null for other kinds and for what is no key */
-export function fieldsOfKey(key) {
+function fieldsOfKey(key) {
   const found = KEY.exec(key);
   if (!found) return null;
   const [, operands, layout, m, n, k, batch, epilogue] = found;

@@ -81,4 +81,4 @@ function bootstrap(over, under) {
 }
 
 /** @param {number[]} values */
-const median = (values) => quantile([...values].sort((a, b) => a - b), 0.5);
+const median = (values) => quantile(values.toSorted((a, b) => a - b), 0.5);

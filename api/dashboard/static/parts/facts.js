@@ -7,7 +7,7 @@ import { html, nothing } from "../lib/view.js";
 export const fact = (value, words) => html`<div><dt>${words}</dt><dd>${value}</dd></div>`;
 
 /** A speed-up over a rival. @param {{value: number, low: number, high: number} | null | undefined} versus @param {string} rival */
-export function ratioFact(versus, rival) {
+function ratioFact(versus, rival) {
   if (!versus) return nothing;
   const word = verdict(versus.low, versus.high);
   return html`<div><dt>${word === "tied" ? "tied with" : `${word} than`} ${rival}, 95 % ${versus.low.toFixed(3)}\u00a0–\u2060\u00a0${versus.high.toFixed(3)}</dt>

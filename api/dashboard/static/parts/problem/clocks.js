@@ -12,7 +12,7 @@ export function clocksCard(_page, got) {
   const [clock, power, throttle] = ["sm_mhz", "power_w", "throttled"].map((name) => (/** @type {number} */ row) => cell(table.columns[name], row));
   const step = Math.max(1, Math.ceil(table.rows / 2000));
   const rows = [];
-  for (let row = 0; row < table.rows; row += step) if ((clock(row) ?? null) !== null) rows.push(row);
+  for (let row = 0; row < table.rows; row += step) if (clock(row) != null) rows.push(row);
   if (!rows.length) return nothing;
   const throttled = rows.filter(throttle).length;
   // Lines between many measurements would be one block of colour.
