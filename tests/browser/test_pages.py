@@ -80,6 +80,12 @@ class TestAsk:
         page.click(".snippets button:text-is('curl')")
         assert "token" not in page.inner_text(".snippets pre")  # this service needs none
 
+    def test_an_unknown_device_is_said_and_no_other_one_answers(self, opened: Opener) -> None:
+        page = opened("/?m=4096&n=4096&k=4096&device=H2000")
+        page.wait_for_selector(".sentence:has-text('No device is called “H2000”')")
+        settled(page)
+        assert not page.query_selector(".answer")
+
     def test_what_was_typed_last_does_not_change_the_address_of_the_next_page(self, opened: Opener, url: str) -> None:
         page = opened("/")
         page.fill("#shape", "512x512x512")

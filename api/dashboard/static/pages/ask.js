@@ -4,7 +4,7 @@ import { many } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { parameters, parse } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
-import { ranked } from "../parts/devices.js";
+import { devicesOf } from "../parts/devices.js";
 import { answered } from "../parts/answer.js";
 
 const EXAMPLES = ["4096x4096x4096", "1x4096x14336", "7x4096x4096 fp8 nn", "128x28672x4096 bf16 bias+gelu", "2048x2048x2048 int8"];
@@ -75,7 +75,7 @@ export async function open(page) {
   }
 
   const known = latest(async () => {
-    devices = ranked((await page.get("/v1/devices")).items);
+    devices = (await devicesOf(page)).all;
     page.redraw();
   });
   const again = latest(async () => { await known(); if (state.answer) await ask(false); });
@@ -86,10 +86,6 @@ export async function open(page) {
   });
   page.show(view);
   await known();
-  if (page.param("device") && !devices.some((device) => device.name === page.param("device"))) {
-    state.sentence = `No device is called “${page.param("device")}”; these are known: ${devices.slice(0, 5).map((d) => d.name).join(", ")}, …`;
-    page.query.delete("device");
-  }
   page.redraw();
   if (state.text) await ask(false);
 }

@@ -2,7 +2,8 @@
 
 import { Refusal } from "../lib/api.js";
 import { whole } from "../lib/format.js";
-import { go, html } from "../lib/view.js";
+import { html } from "../lib/view.js";
+import { goWith } from "./shape.js";
 
 /** Devices with bests first, then those with measured ceilings. @param {any[]} items */
 export const ranked = (items) => items.toSorted((a, b) => b.bests - a.bests || Number(b.limits?.measured ?? 0) - Number(a.limits?.measured ?? 0) || a.name.localeCompare(b.name));
@@ -27,7 +28,6 @@ export async function devicesOf(page) {
 
 /** @param {import("../lib/page.js").Page} page @param {{name: string, bests: number}[]} devices @param {string} device */
 export function devicePicker(page, devices, device) {
-  const choose = (/** @type {any} */ event) => go(`${page.path}?${new URLSearchParams({ ...Object.fromEntries(page.query), device: event.target.value })}`);
-  return html`<label>Device <select name="device" @change=${choose}>${devices.map((item) => html`
+  return html`<label>Device <select name="device" @change=${(/** @type {any} */ event) => goWith(page, { device: event.target.value })}>${devices.map((item) => html`
     <option value=${item.name} ?selected=${item.name === device}>${item.name}${item.bests ? ` (${whole(item.bests)})` : ""}</option>`)}</select></label>`;
 }
