@@ -126,6 +126,21 @@ def test_weights_that_differ_in_their_epilogue_or_batch_are_told_apart(opened: O
         page.close()
 
 
+def test_a_best_of_another_family_is_compared_with_the_defaults_of_its_own(opened: Opener, tmp_path: Path) -> None:
+    other = family_named("mma_sync")
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        best = keep_best(store)
+        page = opened(f"/problem?key={PROBLEM.key}&device={DEVICE}", at=url, allowed="status of 404")
+        page.wait_for_selector(f"summary:text-is('{len(FAMILY.knobs)} knobs at their defaults')")
+        settled(page)
+        study = store.begin_study(replace(study_key(PROBLEM), family=other.name), fresh=True)
+        stored = store.record(study.id, measured(other.config({}), 5.0), today(PROBLEM))
+        store.set_bests([replace(best, winner=stored)])
+        page.wait_for_selector(f"h2:has-text('{other.name}')")
+        page.wait_for_selector(f"summary:text-is('{len(other.knobs)} knobs at their defaults')")
+        page.close()
+
+
 def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         study = store.begin_study(study_key(PROBLEM)).id

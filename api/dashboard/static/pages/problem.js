@@ -65,8 +65,8 @@ export async function open(page) {
   };
   const more = latest(() => put("measurements", columns()));
   const axes = { x: page.param("x", "tile_n"), y: page.param("y", "tile_m") };
-  const defaults = async () => {
-    const { config } = await answer;
+  const defaults = async (/** @type {any} */ of) => {
+    const { config } = await of;
     return (await page.post("/v1/explain", { problem: P, family: config?.family, knobs: {}, device: got.device })).config.knobs;
   };
   const derived = () => [
@@ -77,7 +77,7 @@ export async function open(page) {
     const answer = await ask();
     Object.assign(got, { answer, made: {} });
     page.redraw();
-    await Promise.all([put("study", study(answer)), ...derived()]);
+    await Promise.all([put("study", study(answer)), put("defaults", defaults(answer)), ...derived()]);
   });
   const again = () => { void more(); void anew(); };
   page.live({
@@ -92,7 +92,7 @@ export async function open(page) {
   };
   const parts = [
     put("study", study(answer)), put("measurements", columns()), put("space", page.get("/v1/space", { ...asked, ...axes })),
-    put("defaults", defaults()), ...derived(),
+    put("defaults", defaults(answer)), ...derived(),
   ];
   await answer.then((first) => { got.answer ??= first; });
   page.redraw();
