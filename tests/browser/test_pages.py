@@ -80,6 +80,19 @@ class TestAsk:
         page.click(".snippets button:text-is('curl')")
         assert "token" not in page.inner_text(".snippets pre")  # this service needs none
 
+    def test_what_is_copied_and_linked_asks_under_the_chosen_policy(self, opened: Opener) -> None:
+        page = opened("/?m=4096&n=4096&k=4096&policy=burst")
+        parts = {"curl": "&policy=burst'", "Python": ', policy="burst")', "command line": "H200' --policy burst\n"}
+        for name, part in parts.items():
+            page.click(f".snippets button:text-is('{name}')")
+            assert part in page.inner_text(".snippets pre")
+        assert page.inner_text(".snippets pre").count("policy") == 1  # to explain knows none
+        page.click("a:has-text('Why this one')")
+        page.wait_for_selector("p:has-text('nothing was measured under burst')")
+        page.click("a:has-text('Copy it as code')")
+        page.wait_for_selector("option[value=burst]:checked", state="attached")
+        page.wait_for_selector(".answer:has-text('nothing was measured under burst')")
+
     def test_an_unknown_device_is_said_and_no_other_one_answers(self, opened: Opener) -> None:
         page = opened("/?m=4096&n=4096&k=4096&device=H2000")
         page.wait_for_selector(".sentence:has-text('No device is called “H2000”')")

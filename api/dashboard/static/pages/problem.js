@@ -127,7 +127,7 @@ function head(page, answer, got) {
   const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
   return html`${summary(answer, evidence?.verification ? fact(`${whole(evidence.verification.mismatches)} wrong`, `of ${count(evidence.verification.elements)} elements; error ≤ ${evidence.verification.worst_ratio.toFixed(2)} of its bound`) : nothing)}
     ${answer.config ? html`<h2>${headline(answer.config)}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
-    <p class="row centre"><a href=${address("/", { ...parameters(got.fields), device: answer.device })}>Copy it as code</a>
+    <p class="row centre"><a href=${address("/", { ...parameters(got.fields), device: answer.device, policy: page.param("policy") })}>Copy it as code</a>
       ${answer.config ? html`<a href=${address("/explain", { problem: got.key, device: answer.device, family: answer.config.family, knobs })}>Change it and see what breaks</a>
         <a href=${layoutLink(got, answer, knobs)}>Its layouts</a>` : nothing}
       <a href=${address("/ladder", { ...parameters(got.fields), m: "", device: answer.device })}>The same weight at every M</a>

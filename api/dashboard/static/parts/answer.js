@@ -1,5 +1,6 @@
 // The answer to a question: what to run, how fast, from where, and as code.
 
+import { address } from "../lib/api.js";
 import { written } from "../lib/configs.js";
 import { parameters, title } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
@@ -18,7 +19,8 @@ const TRUST = /** @type {Record<string, string>} */ ({
 
 /** @param {any} answer @param {any} defaults @param {import("../lib/page.js").Page} page */
 export function answered(answer, defaults, page) {
-  const link = `/problem?key=${encodeURIComponent(answer.problem.key)}&device=${encodeURIComponent(answer.device)}`;
+  const policy = page.param("policy");
+  const link = address("/problem", { key: answer.problem.key, device: answer.device, policy });
   return html`<section class="card answer" aria-live="polite" aria-label="Answer">
     <h2>${title(answer.problem)} on ${answer.device}</h2>
     ${summary(answer)}
@@ -27,12 +29,12 @@ export function answered(answer, defaults, page) {
     ${answer.config ? html`<h3>${headline(answer.config)}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
     <p class="row centre">${answer.source === "measured" ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
       ${answer.config ? html`<a href=${explainLink(answer)}>Change it and see what breaks</a>` : nothing}</p>
-    ${snippets(answer)}${tuneIt(answer, page)}</section>`;
+    ${snippets({ ...answer, asked: policy })}${tuneIt(answer, page)}</section>`;
 }
 
 /** @param {any} answer */
 function explainLink(answer) {
-  return `/explain?${new URLSearchParams({ problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs: written(answer.config) })}`;
+  return address("/explain", { problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs: written(answer.config) });
 }
 
 /** The command that tunes it, or a campaign of one problem for the fleet. @param {any} answer @param {import("../lib/page.js").Page} page */

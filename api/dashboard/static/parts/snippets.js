@@ -1,6 +1,6 @@
 // An answer as code to copy: curl, Python, command line, torch, C++.
 
-import { token } from "../lib/api.js";
+import { address, token } from "../lib/api.js";
 import { written } from "../lib/configs.js";
 import { parameters } from "../lib/problem.js";
 import { html } from "../lib/view.js";
@@ -11,7 +11,7 @@ const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "
 /** @type {Record<string, (answer: any) => string>} */
 const WRITERS = { curl, Python: python, "command line": commandLine, torch, "C++": cpp };
 
-/** @param {any} answer */
+/** @param {any} answer with the policy that was `asked` */
 export function snippets(answer) {
   const kept = sessionStorage.getItem(KEY) ?? "";
   const name = WRITERS[kept] ? kept : "curl";
@@ -41,16 +41,12 @@ async function copy(event) {
 }
 
 /** @param {any} answer */
-const query = (answer) => new URLSearchParams(
-  Object.entries({ ...parameters(answer.problem), device: answer.device }).map(([name, value]) => [name, String(value)]));
-
-/** @param {any} answer */
 const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).filter(([name, value]) =>
   !((name === "dtype" && value === "bf16") || (name === "layout" && value === "nt")));
 
 /** @param {any} answer */
-function curl(answer) {
-  return `curl ${token.get() ? '-H "Authorization: Bearer $(cat token)" \\\n  ' : ""}'${location.origin}/v1/best?${query(answer)}'`;
+function curl({ problem, device, asked: policy }) {
+  return `curl ${token.get() ? '-H "Authorization: Bearer $(cat token)" \\\n  ' : ""}'${location.origin}${address("/v1/best", { ...parameters(problem), device, policy })}'`;
 }
 
 /** @param {any} answer */
@@ -58,7 +54,7 @@ function python(answer) {
   const { m, n, k } = answer.problem;
   const named = options(answer).map(([name, value]) => `, ${name}=${JSON.stringify(value)}`).join("");
   return `from gemmtune import Client\n\nwith Client("${location.origin}") as client:\n` +
-    `    best = client.best(${m}, ${n}, ${k}${named}, device=${JSON.stringify(answer.device)})\n` +
+    `    best = client.best(${m}, ${n}, ${k}${named}, device=${JSON.stringify(answer.device)}${answer.asked && `, policy="${answer.asked}"`})\n` +
     "print(best.source, best.family, best.time_us, dict(best.knobs))";
 }
 
@@ -69,7 +65,7 @@ function commandLine(answer) {
   const asked = `${m}x${n}x${k}${flags} --device '${answer.device}'`;
   // No rule of ours explains the library's algorithms.
   const ours = answer.config && answer.config.family !== "cublaslt";
-  return `gemmtune best ${asked}${ours ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
+  return `gemmtune best ${asked}${answer.asked && ` --policy ${answer.asked}`}${ours ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
 }
 
 /** @param {any} answer */
