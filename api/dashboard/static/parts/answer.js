@@ -46,13 +46,16 @@ function tuneIt(answer, page) {
     <span class="note" role="status">${may("submit") ? "" : "Your token lacks the scope submit."}</span></div></details>`;
 
   async function create(/** @type {any} */ event) {
-    const note = event.currentTarget.parentElement.querySelector("[role=status]");
+    const button = event.currentTarget;
+    // A double click is one campaign.
+    button.disabled = true;
     const body = { name: answer.problem.key, problems: [parameters(answer.problem)], devices: [{ name: answer.device }] };
     try {
       const campaign = await page.post("/v1/campaigns", body);
       go(`/campaign?id=${campaign.id}`);
     } catch (error) {
-      note.textContent = /** @type {Error} */ (error).message;
+      button.disabled = false;
+      button.nextElementSibling.textContent = /** @type {Error} */ (error).message;
     }
   }
 }
