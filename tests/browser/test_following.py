@@ -141,6 +141,24 @@ def test_a_best_of_another_family_is_compared_with_the_defaults_of_its_own(opene
         page.close()
 
 
+def test_one_campaign_is_created_by_a_double_click(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened(f"/?m={PROBLEM.m}&n={PROBLEM.n}&k={PROBLEM.k}", at=url)
+        page.dblclick("button:has-text('Create a campaign')")
+        page.wait_for_selector("h1:has-text('gemm:')")
+        settled(page)
+        page.goto(f"{url}/campaigns")
+        page.fill("[name=name]", "night")
+        page.fill("[name=ladders]", "m=64 n=64 k=64")
+        page.dblclick("button:text-is('Create')")
+        page.wait_for_selector("h1:text-is('night')")
+        settled(page)
+        page.goto(f"{url}/campaigns")
+        page.wait_for_selector("tbody th:has-text('night')")
+        assert page.locator("tbody th").count() == 2
+        page.close()
+
+
 def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         study = store.begin_study(study_key(PROBLEM)).id

@@ -127,6 +127,23 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(opened: Opener, tmp_path: 
         page.close()
 
 
+def test_the_device_of_a_new_campaign_stays_when_the_service_restarts(opened: Opener, tmp_path: Path) -> None:
+    service = Listening(f"sqlite:///{tmp_path}/store.db")
+    service.start()
+    page = opened("/campaigns", at=service.url, allowed="ERR_")
+    page.fill("[name=name]", "night")
+    page.select_option("[name=device]", "NVIDIA L4")
+    service.stop()
+    page.wait_for_selector(".banner")
+    service.start()
+    with page.expect_response("**/v1/devices"):
+        page.wait_for_selector(".banner", state="detached")
+    settled(page)
+    assert [page.input_value(f"[name={name}]") for name in ("name", "device")] == ["night", "NVIDIA L4"]
+    page.close()
+    service.stop()
+
+
 def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         keep_best(store)

@@ -7,10 +7,12 @@ import { may } from "../lib/shell.js";
 import { ranked } from "../parts/devices.js";
 import { go, html, nothing } from "../lib/view.js";
 
-const STATUS = /** @type {Record<string, [string, string]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
+const STATUS = /** @type {Record<string, string[]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
 
 /** Campaigns that are shown, the newest ones. */
 const MOST = 100;
+/** The chosen device: it stays when the page opens anew because the service is back. */
+let chosen = "";
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -67,6 +69,7 @@ function create(page, form) {
       budget: { candidates: Number(text("candidates")), ...(seconds > 0 && { gpu_seconds: seconds }) } };
   };
   const attempt = async (/** @type {() => Promise<void>} */ action) => {
+    if (form.busy) return;
     form.busy = true;
     form.wrong = "";
     page.redraw();
@@ -88,7 +91,7 @@ function create(page, form) {
   const { estimate } = form;
   return html`<section class="card"><h2>A new campaign</h2><form @submit=${send} @input=${() => { form.estimate = null; page.redraw(); }}>
     <div class="row"><label>Name <input name="name" required maxlength="200" size="24"></label>
-      <label>Device <select name="device">${form.devices.map((/** @type {any} */ device) => html`<option>${device.name}</option>`)}</select></label>
+      <label>Device <select name="device" @change=${(/** @type {any} */ event) => { chosen = event.target.value; }}>${form.devices.map((/** @type {any} */ device) => html`<option ?selected=${device.name === chosen}>${device.name}</option>`)}</select></label>
       <label>Candidates per problem <input name="candidates" type="number" min="1" max="100000" value="96" required></label>
       <label>GPU seconds at most <input name="gpu_seconds" type="number" min="0" placeholder="no limit"></label></div>
     <label>Ladders, one a line: values or ranges of each field <textarea name="ladders" rows="3" cols="64" class="mono" required spellcheck="false" placeholder="m=1..8192:x2 n=4096 k=4096,14336 dtype=bf16"></textarea></label>
