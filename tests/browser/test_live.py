@@ -144,6 +144,18 @@ def test_the_device_of_a_new_campaign_stays_when_the_service_restarts(opened: Op
     service.stop()
 
 
+def test_a_page_of_an_older_version_is_read_again(opened: Opener, url: str) -> None:
+    """The modules that it has not read yet are gone with the version that it came from."""
+    page = opened("/fleet", allowed="Failed to ")
+    page.route("**/static/*/pages/rules.js", lambda route: route.fulfill(status=404), times=1)
+    page.evaluate("window.same = true")
+    page.click("nav a:text-is('Space')")
+    page.click("a:text-is('All rules')")
+    page.wait_for_selector("h1:text-is('Which rules are there?')")
+    assert page.url == f"{url}/rules"
+    assert not page.evaluate("window.same")
+
+
 def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         keep_best(store)

@@ -1,6 +1,6 @@
 // Opens the page that the address names, in this document; asks for a token when the service does.
 
-import { Gone, lost, Refusal, service, token } from "./lib/api.js";
+import { Gone, lost, Refusal, send, service, token } from "./lib/api.js";
 import { Page } from "./lib/page.js";
 import { at, forgotten, introduce } from "./lib/shell.js";
 import { html, nothing, render } from "./lib/view.js";
@@ -31,12 +31,18 @@ let shown = null;
 
 /** @param {URL} url */
 async function open(url) {
-  shown?.leave();
+  const before = shown;
+  before?.leave();
   const page = new Page(main, url, (name) => { document.title = name ? `${name} · gemmtune` : "gemmtune"; });
   shown = page;
   at(url.pathname);
   try {
-    const module = await PAGES[url.pathname]();
+    const module = await PAGES[url.pathname]().catch(async (error) => {
+      await send("/readyz");
+      // A newer version has other files.
+      if (before) location.reload();
+      throw error;
+    });
     if (shown !== page) return;
     const opened = module.open(page);
     introduce();
