@@ -109,6 +109,18 @@ def test_every_page_shows_what_it_is_for_with_ink_and_a_walk_and_axe_finds_nothi
         walk(page, chart)
 
 
+LONG: Final = "W" * 60
+
+
+@pytest.mark.parametrize("path", [f"/device?name={LONG}", f"/?m=1&n=1&k=1&device={LONG}", f"/failures?problem={LONG}"])
+def test_long_words_do_not_widen_a_page(opened: Opener, path: str) -> None:
+    page = opened(path, allowed="the server responded with a status of 4")
+    page.set_viewport_size({"width": 360, "height": 800})
+    settled(page)
+    assert LONG in page.inner_text("main")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 def test_the_keyboard_reaches_the_page_and_the_scheme(opened: Opener) -> None:
     page = opened("/problems")
     page.wait_for_selector(".forest-row a")
