@@ -218,6 +218,13 @@ class TestProblem:
         page.goto(f"{url}/compare?a=1&b=2")
         page.wait_for_selector("tr:has-text('largest error / bound') td:text-is('∞')")
 
+    def test_without_clocks_it_is_not_said_that_nothing_throttled(self, opened: Opener, url: str) -> None:
+        bare = api(url, "/v1/measurements/2") | {"clocks": None}
+        page = opened("/")
+        page.route("**/v1/measurements/2", lambda route: route.fulfill(json=bare))
+        page.goto(f"{url}/compare?a=1&b=2")
+        page.wait_for_selector("tr:has-text('throttled') td:nth-child(3):text-is('–')")
+
     def test_an_untuned_one_says_so(self, opened: Opener) -> None:
         page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
         page.wait_for_selector(".badge.predicted, .badge.nearest")

@@ -53,7 +53,7 @@ const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: i
 
 /** @param {any} it */
 const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w && number(it.clocks.power_w), "temperature, °C": it.clocks?.temperature_c,
-  throttled: it.clocks?.throttle_reasons.join(", ") || "no", "energy, J": it.product_joules, taken: clock(it.taken_at) });
+  throttled: it.clocks && (it.clocks.throttle_reasons.join(", ") || "no"), "energy, J": it.product_joules, taken: clock(it.taken_at) });
 
 /** @param {any} a @param {any} b */
 function samples(a, b) {
