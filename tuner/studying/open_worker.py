@@ -81,19 +81,21 @@ def recorded_devices(config: Settings) -> list[Path]:
 
 def devices_with(problem: Problem, config: Settings) -> list[str]:
     """The words of the recorded devices that hold a problem."""
-    folders = recorded_devices(config)
-    return [f"recorded:{folder.name}" for folder in folders if (folder / file_name(problem)).exists()]
+    return [f"recorded:{folder.name}" for folder in _folders_with(problem, config)]
 
 
 def recorded_worker_of(problem: Problem, device: str, config: Settings) -> RecordedWorker | None:
     """A worker that replays a problem of a device without compiling; None where nothing holds a recording of it."""
-    for folder in recorded_devices(config):
-        if (folder / file_name(problem)).exists():
-            worker = RecordedWorker(folder, None, compiles=False)
-            if worker.facts.name == device:
-                return worker
-            worker.close()
+    for folder in _folders_with(problem, config):
+        worker = RecordedWorker(folder, None, compiles=False)
+        if worker.facts.name == device:
+            return worker
+        worker.close()
     return None
+
+
+def _folders_with(problem: Problem, config: Settings) -> list[Path]:
+    return [folder for folder in recorded_devices(config) if (folder / file_name(problem)).exists()]
 
 
 def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None) -> Worker:
