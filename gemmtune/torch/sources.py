@@ -41,14 +41,18 @@ class _Silence:
     """The time in which a source that did not answer is not asked: waiting for it takes at most a tenth of the time,
     however many problems are asked for."""
 
-    why: str = ""
+    told: Found | None = None
     until: float = 0.0
 
     def begin(self, why: object, asked: float) -> Found:
         """What to tell until the source is asked again; `asked` is when it was, by `time.monotonic`."""
         now = time.monotonic()
-        self.why, self.until = str(why), now + _PAUSE * (now - asked)
-        return Found(None, self.why, for_now=True)
+        self.told, self.until = Found(None, str(why), for_now=True), now + _PAUSE * (now - asked)
+        return self.told
+
+    def at(self, now: float) -> Found | None:
+        """What to tell while it lasts."""
+        return self.told if now < self.until else None
 
 
 @dataclass
@@ -69,8 +73,8 @@ class Bests:
         if problem.key in self.library:
             return Found(None, "the table leaves this problem to the library")
         asked_at = time.monotonic()
-        if asked_at < self._silence.until:
-            return Found(None, self._silence.why, for_now=True)
+        if silent := self._silence.at(asked_at):
+            return silent
         try:
             model = model_for(device, settings().model_dir).model
             asked, recordings = policy_of(None, self.neighbours), recorded_bests(settings().recorded_dir)
@@ -96,8 +100,8 @@ class Service:
 
     def find(self, problem: Problem, device: str) -> Found:
         asked = time.monotonic()
-        if asked < self._silence.until:
-            return Found(None, self._silence.why, for_now=True)
+        if silent := self._silence.at(asked):
+            return silent
         question: dict[str, Any] = dict(problem.fields())
         try:
             said = self.client.best(**question, device=device, neighbours=self.neighbours)
