@@ -282,8 +282,7 @@ def test_a_recording_under_many_policies_answers_under_the_one_that_decides_and_
 def test_of_two_recordings_the_one_under_the_deciding_policy_answers(fresh: Shell) -> None:
     shape = "2048x6144x4096"
     found = fresh("best", shape, "--json").json
-    assert (found["source"], found["policy"]) == ("recorded", "sustained")
-    assert found["evidence"]["tried"] in (96, 48)
+    assert (found["source"], found["policy"], found["evidence"]["tried"]) == ("recorded", "sustained", 48)
     found = fresh("best", shape, "--policy", "rounds", "--json").json
     assert (found["source"], found["policy"], found["evidence"]["tried"]) == ("recorded", "rounds", 800)
 
