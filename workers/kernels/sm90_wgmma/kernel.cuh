@@ -15,6 +15,7 @@
 // and B are the problem's, or trade places (swap_ab) so that a problem with few rows fills a tile's narrow side.
 // Blocks that multiply slices of one tile's K exchange sums through memory (common/split_k.cuh) or within a cluster
 // (cluster_k.cuh); blocks that would have no tile in the last wave multiply the ends of the others' (stream_k.cuh).
+// Producers of large tiles load in step (lockstep.cuh).
 #pragma once
 
 #include "common/direct_store.cuh"
