@@ -14,6 +14,12 @@ import pytest
 #: Where `cuda_on_cpu.h` and `ptx_on_cpu.h` are.
 HEADERS: Final = Path(__file__).parent / "integration" / "workers"
 _COMPILER: Final = shutil.which("g++")
+#: `ptx/relaxed.cuh` for a cluster that runs alone: nobody else comes to its meetings.
+ALONE: Final = """
+inline u32 atom_add_relaxed(u32*, u32) { return 0; }
+inline void red_add_relaxed(u32*, u32) {}
+inline u32 ld_relaxed(const u32*) { return 0; }
+"""
 needs_compiler: Final = pytest.mark.skipif(_COMPILER is None, reason="no C++ compiler")
 
 

@@ -16,7 +16,7 @@ from space.explain import explain
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.broken_configs import SHARED
-from tests.on_cpu import HEADERS, compiled, needs_compiler
+from tests.on_cpu import ALONE, HEADERS, compiled, needs_compiler
 from workers.cuda.families import sm90_wgmma as launcher
 from workers.cuda.families.arguments import TileGrid
 from workers.kernels.flatten import flatten
@@ -51,12 +51,6 @@ inline void tma_load_3d_multicast(void*, const CUtensorMap* map, u64*, int x, in
     note(map, 0, x, y, z);
 }
 inline void tma_prefetch_3d(const CUtensorMap* map, int x, int y, int z, u64) { note(map, 1, x, y, z); }
-"""
-#: Each block loads as if it were the only one: nobody else comes to its meetings.
-ALONE = """
-inline u32 atom_add_relaxed(u32*, u32) { return 0; }
-inline void red_add_relaxed(u32*, u32) {}
-inline u32 ld_relaxed(const u32*) { return 0; }
 """
 ENTRY = """
 struct Item { int m, n, batch, k, k_end, direction; };

@@ -33,14 +33,9 @@ inline u32 ld_relaxed(u32* at) {
     return std::atomic_ref<u32>(*at).load();
 }
 """
-SHAPE = """
-struct Config {
-    static constexpr int kTileM = 128, kTileN = 256, kSplits = 0, kStreamK = 0, kClusterK = 1;
-};
-template <class Config>
-struct Shape { static constexpr bool kSpecialised = true; };
-"""
+SHAPE = "template <class Config> struct Shape { static constexpr int kInStep = 1, kClusterSize = 1; };"
 RUN = """
+struct Config { static constexpr int kSplits = 0, kStreamK = 0, kClusterK = 1; };
 // Runs all clusters but those that are missing; returns the most meetings that one has ever been ahead of another.
 extern "C" int run(const WgmmaArguments* args, int clusters, int missing, int patience) {
     patience_us = patience;
@@ -50,7 +45,7 @@ extern "C" int run(const WgmmaArguments* args, int clusters, int missing, int pa
     std::atomic<int> ahead = 0;
     std::vector<std::thread> threads;
     for (int cluster = 0; cluster < running; ++cluster) threads.emplace_back([&, cluster] {
-        Lockstep<Config> lockstep;
+        Lockstep lockstep;
         TileWalk<Config> walk(*args, cluster, clusters, 0);
         Tile tile;
         while (walk.next(tile)) {
@@ -70,13 +65,10 @@ extern "C" int looked() { return looks; }
 """
 
 
-
-
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    both = '#include "sm90_wgmma/schedule.cuh"\n#include "sm90_wgmma/lockstep.cuh"\n'
-    stubs = {"both": both, "ptx/relaxed.cuh": ATOMICS, "sm90_wgmma/shape.cuh": SHAPE}
-    return compiled(flatten("both", stubs) + RUN, tmp_path_factory.mktemp("lockstep"))
+    stubs = {"ptx/relaxed.cuh": ATOMICS, "sm90_wgmma/shape.cuh": SHAPE}
+    return compiled(flatten("sm90_wgmma/schedule.cuh", stubs) + RUN, tmp_path_factory.mktemp("lockstep"))
 
 
 def run(kernel: ctypes.CDLL, tiles: int, clusters: int, stages: int, *, missing: int = 0, patience_us: int = 0) -> int:

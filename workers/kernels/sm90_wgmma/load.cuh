@@ -4,7 +4,6 @@
 #include "common/types.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
-#include "sm90_wgmma/lockstep.cuh"
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
 
@@ -46,7 +45,7 @@ struct Loader {
     Tile tile;
     int stage_k = 0;  // of the tile, to be loaded next; `tile.k` counts the stages that have been
     RingPosition<Config::kStages> ring;
-    Lockstep<Config> lockstep;
+    Lockstep lockstep;
 
     __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
                                       const WgmmaArguments& args_, ClusterPlace<Config> place_,
@@ -72,7 +71,7 @@ struct Loader {
 
     __device__ __forceinline__ bool issue() {
         if (tile.k == tile.k_end && !next()) return false;
-        if constexpr (Lockstep<Config>::kPossible) {
+        if constexpr (S::kInStep) {
             if (place.rank == 0) lockstep.meet(args.grid, tile, walk.step);
         }
         const int row = first_row(), column = first_column();

@@ -4,7 +4,6 @@
 #include "common/tile_grid.cuh"
 #include "common/types.cuh"
 #include "ptx/relaxed.cuh"
-#include "sm90_wgmma/shape.cuh"
 
 /// Arrivals of all clusters at the meetings of the launch that runs; 0 before it and after it. Launches of one module
 /// that overlap may leave another number: clusters then don't wait, or wait in vain.
@@ -12,21 +11,19 @@ __device__ u32 lockstep_arrivals;
 
 /// Meetings of all clusters, in the middle of every 32 stages of a tile, in those waves in which each cluster has one.
 /// Only time depends on them: a cluster that has waited in vain, for blocks that don't run yet, waits no more.
-template <class Config>
 struct Lockstep {
     static constexpr int kStages = 32;     // from one meeting to the next
-    static constexpr int kMinStages = 48;  // of a tile; between shorter ones, epilogues take clusters out of step
+    static constexpr int kMinStages = 48;  // of a tile: between shorter ones, epilogues take clusters out of step
     static constexpr int kLooks = 24;      // at the arrivals: about 20 us
-    /// Large tiles, each multiplied whole by one cluster, and a producer, whose wait holds up no product.
-    static constexpr bool kPossible = Config::kTileM * Config::kTileN >= 128 * 128 && Config::kSplits == 0 &&
-                                      Config::kClusterK == 1 && Config::kStreamK == 0 && Shape<Config>::kSpecialised;
 
     u32 meetings = 0;  // that this cluster has been to
     bool waits = true;
 
+    __device__ __forceinline__ static bool pays(const TileGrid& grid) { return grid.k_stages >= kMinStages; }
+
     /// Called before each stage of each tile; `tile.k` counts those that are loaded.
     __device__ __forceinline__ void meet(const TileGrid& grid, const Tile& tile, int clusters) {
-        if (tile.k % kStages != kStages / 2 || grid.k_stages < kMinStages) return;
+        if (tile.k % kStages != kStages / 2 || !pays(grid)) return;
         const int waves = grid.tiles / clusters;
         if (tile.index >= waves * clusters) return;
         const u32 last = waves * ((grid.k_stages + kStages / 2 - 1) / kStages);

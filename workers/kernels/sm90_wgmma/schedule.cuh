@@ -3,12 +3,17 @@
 
 #include "common/types.cuh"
 #include "sm90_wgmma/arguments.cuh"
+#include "sm90_wgmma/lockstep.cuh"
+#include "sm90_wgmma/shape.cuh"
 
 /// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, … In a cluster along K each block has a slice of
 /// the same tile.
 ///
 /// Whole tiles are loaded along K forwards and backwards in turn: a wave begins where the wave before it ended, with the
 /// stages of the rows or columns that both share still in L2.
+///
+/// Single blocks in step take four steps of the walk together, as a strip. The device places eight blocks or more that
+/// follow one another in one GPC, whose loads of the same data L2 answers together: they share rows and columns then.
 ///
 /// Stream-K: the ends of all shared tiles, laid end to end, are cut into equal pieces, and each peer begins with one. A
 /// piece may span several tiles. All clusters get the same amount of work, and partial sums arrive long before their
@@ -17,6 +22,8 @@ template <class Config>
 struct TileWalk {
     static constexpr bool kSplits = Config::kSplits != 0;
     static constexpr bool kShares = Config::kStreamK != 0;
+    static constexpr bool kStrips = Shape<Config>::kInStep && Shape<Config>::kClusterSize == 1;
+    static constexpr int kStripSteps = 4;
     const WgmmaArguments& args;
     int at, step;
     int place_k;         // in the cluster
@@ -52,7 +59,12 @@ struct TileWalk {
             if (at >= swaps_from) tile.index += at < args.shared.first ? step : -step;
             if (tile.index >= args.shared.first) tile.k_end = args.shared.kept;
         }
+        const int index = tile.index;
+        if constexpr (kStrips) {
+            if (Lockstep::pays(args.grid)) tile.index = in_strips(index);
+        }
         args.grid.locate(tile);
+        tile.index = index;
         direction = -direction;
         if constexpr (kSplits || Config::kClusterK > 1) args.grid.slice(tile);
         at += step;
@@ -60,6 +72,19 @@ struct TileWalk {
     }
 
 private:
+    /// The number of the tile that takes the place of tile `index` if the steps of its group are walked by strips.
+    __device__ __forceinline__ int in_strips(int index) const {
+        const TileGrid& grid = args.grid;
+        const int place = index - grid.product.quotient(index) * int(grid.product.divisor);
+        const int group = grid.group.quotient(place);
+        const int within = place - group * int(grid.group.divisor);
+        const Divider across = group == grid.last_group ? grid.last_width : grid.width;
+        const int first = across.quotient(within) / kStripSteps * kStripSteps;  // step of the strip
+        const int steps = min(kStripSteps, grid.width.quotient(grid.group.divisor) - first);
+        const int past = within - first * int(across.divisor);  // tiles of the strip that come before
+        const int over = past / steps;
+        return index - past + (past - over * steps) * int(across.divisor) + over;
+    }
     /// Moves on to this peer's part of the next shared tile.
     __device__ __forceinline__ bool next_end(Tile& tile) {
         const int owner = args.shared.left.quotient(shared);

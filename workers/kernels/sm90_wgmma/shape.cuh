@@ -44,6 +44,10 @@ template <class Config>
 struct Shape {
     static constexpr bool kPingpong = Config::kSchedule == Schedule::kPingpong;
     static constexpr bool kSpecialised = Config::kSchedule != Schedule::kMultistage;
+    /// Whether clusters load in step: large tiles, each multiplied whole by one cluster, and a producer, whose wait holds
+    /// up no product.
+    static constexpr bool kInStep = Config::kTileM * Config::kTileN >= 128 * 128 && Config::kSplits == 0 &&
+                                    Config::kClusterK == 1 && Config::kStreamK == 0 && kSpecialised;
     static constexpr int kConsumers = Config::kConsumerWarpgroups;
     static constexpr int kClusterSize = Config::kClusterM * Config::kClusterN * Config::kClusterK;
     /// Whether blocks of a cluster load for one another; blocks along K share only the tile.
