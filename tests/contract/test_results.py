@@ -86,7 +86,7 @@ def test_digests_are_those_of_the_commit(table: Path, tmp_path: Path) -> None:
         assert digest_of(held).startswith(digest), f"{path} of {commit[:SHOWN]} has another digest"
 
 
-@pytest.mark.parametrize("name", ["deployed_h100", "model_h100"])
+@pytest.mark.parametrize("name", ["deployed_h100", "deployed_long_h200", "model_h100"])
 def test_a_joined_table_is_printed_again_byte_for_byte(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
