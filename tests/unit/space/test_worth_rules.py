@@ -1,0 +1,116 @@
+"""Rules of sm90_wgmma on what is worth trying: what they keep of products and cards that were measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.devices import profile_named
+from space.explain import explain
+from space.families.sm90_wgmma.derive import streams_large_rows
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+
+FAMILY = family_named("sm90_wgmma")
+SQUARE = Gemm.parse("4096x4096x4096")
+
+
+@pytest.mark.parametrize("family", ["sm90_wgmma", "gemv"])
+def test_an_early_start_is_left_to_the_context(family: str) -> None:
+    rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")
+    configs = [family_named(family).config({"pdl": pdl}) for pdl in (0, 1)]
+    assert rule.mask(family_named(family).columns(Gemm.parse("1x4096x4096"), configs)).tolist() == [True, False]
+
+
+def test_worth_rules_say_nothing_about_an_illegal_config() -> None:
+    said = explain(FAMILY, SQUARE, FAMILY.config({"tile_n": 256, "stages": 16, "l2_promotion": 0}))
+    assert (said.legal, said.not_worth) == (False, ())
+    legal = explain(FAMILY, SQUARE, FAMILY.config({"l2_promotion": 0}))
+    assert "worth.l2_promotion" in [entry.rule for entry in legal.not_worth]
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "tile_n", "kept"),
+    [
+        ("16384x4096x4096", "nt", 160, False),  # 3,296 tiles, not 3,328
+        ("4096x4096x4096", "nt", 160, False),  # 832 tiles either way
+        ("4096x4096x4096", "nn", 160, True),  # 160 columns of an MN-major B are no whole number of 64
+        ("4096x4096x4096", "nn", 192, False),
+        ("4096x4096x4096", "tn", 160, False),  # A is MN-major too
+        ("65536x1024x1024", "nt", 160, True),  # 3,280 tiles, not 3,584
+    ],
+)
+def test_large_products_are_transposed_where_that_divides_them_better(
+    shape: str, layout: str, tile_n: int, kept: bool
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.swap_ab")
+    configs = [FAMILY.config({"swap_ab": swap_ab, "tile_m": 128, "tile_n": tile_n}) for swap_ab in (0, 1)]
+    columns = FAMILY.columns(Gemm.parse(shape, layout=layout), configs, profile_named("NVIDIA H100 80GB HBM3"))
+    assert rule.mask(columns).tolist() == [True, kept]
+
+
+@pytest.mark.parametrize(
+    ("shape", "knobs", "kept"),
+    [
+        ("64x4096x14336", {"tile_n": 48}, {6, 7, 8}),  # 86 rings of stages with 12 KiB of weights
+        ("64x4096x14336", {"tile_n": 64}, {6, 7}),  # no more stages fit
+        ("16x28672x4096", {"tile_n": 16, "swap_ab": 1}, {3, 4, 5}),
+        ("16x28672x4096", {"tile_n": 16, "swap_ab": 1, "tile_m": 128, "consumer_warpgroups": 2}, {2, 3, 4}),
+        ("128x4096x14336", {"tile_n": 64}, {6, 7}),  # weights are read more than once: as deep as fits
+    ],
+)
+def test_where_memory_sets_the_pace_rings_hold_weights_for_its_latency(
+    shape: str, knobs: dict[str, int], kept: set[int]
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.stages")
+    problem = Gemm.parse(shape)
+    tile = {"tile_m": 64, "tile_k": 128, "consumer_warpgroups": 1, "epilogue": "direct"}
+    configs = [FAMILY.config({**tile, **knobs, "stages": stages}) for stages in range(2, 13)]
+    mask = rule.mask(FAMILY.columns(problem, configs, profile_named("NVIDIA H100 80GB HBM3")))
+    assert {config.number("stages") for config, worth in zip(configs, mask, strict=True) if worth} == kept
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "layout", "kept"),
+    [
+        ("bf16", "16x128256x4096", "nt", {1, 2, 4, 8}),
+        ("bf16", "8x201088x2880", "nt", {1, 2, 4}),  # eight slices would have three stages
+        ("bf16", "128256x16x4096", "nt", {1, 2, 4, 8}),  # the weights are A
+        ("bf16", "128256x16x4096", "nn", {1, 2, 4, 8}),  # and lie along K, though B doesn't
+        ("bf16", "128256x16x4096", "tn", {1}),
+        ("bf16", "32x25000x4000", "nt", {1, 2, 4, 8}),  # 200 MB
+        ("bf16", "32x24999x4000", "nt", {1}),
+        ("bf16", "33x128256x4096", "nt", {1}),  # sums take longer than whole rows gain
+        ("int8", "16x28672x4096", "nt", {1}),  # 117 MB
+        ("bf16", "16x128256x4096", "nn", {1}),  # a row of B has no more than one block's columns
+        ("bf16", "16x4096x4096", "nt", {1, 2}),  # tiles alone do not fill the GPU
+    ],
+)
+def test_clusters_along_k_read_whole_rows_of_large_weights(
+    dtype: str, shape: str, layout: str, kept: set[int]
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.cluster_k")
+    problem = Gemm.parse(shape, dtype, layout)
+    tile = {"tile_m": 64, "tile_n": 64, "tile_k": 128, "consumer_warpgroups": 1, "epilogue": "direct", "swap_ab": 1}
+    configs = [FAMILY.config({**tile, "cluster_k": blocks}) for blocks in (1, 2, 4, 8)]
+    mask = rule.mask(FAMILY.columns(problem, configs, profile_named("NVIDIA H100 80GB HBM3")))
+    assert {config.number("cluster_k") for config, worth in zip(configs, mask, strict=True) if worth} == kept
+
+
+def test_a_batch_streams_the_weights_of_all_its_products() -> None:
+    few, many = (Gemm.of(16, 6250, 4000, batch=batch) for batch in (3, 4))
+    assert (streams_large_rows(few), streams_large_rows(many)) == (False, True)
+
+
+def test_sums_within_clusters_hide_while_large_weights_stream() -> None:
+    device = profile_named("NVIDIA H100 80GB HBM3")
+    tile = {"tile_m": 64, "tile_n": 16, "tile_k": 128, "consumer_warpgroups": 1, "epilogue": "direct", "swap_ab": 1,
+            "producer_registers": 0}  # fmt: skip
+
+    def ratio(shape: str, blocks: int = 4) -> float:
+        configs = [FAMILY.config({**tile, "cluster_k": each}) for each in (1, blocks)]
+        alone, cluster = FAMILY.estimate_us(FAMILY.columns(Gemm.parse(shape), configs, device), device)
+        return float(cluster / alone)
+
+    # 341.6 against 334.4 µs, as screened on an H100.
+    assert 0.97 < ratio("16x128256x4096") < 1.0 < ratio("16x128256x4096", blocks=2)
+    assert ratio("16x24000x4096") > 1.05
