@@ -23,7 +23,7 @@ from benchmarks.model.comparing import Compared, Setting, compare, installing, l
 from benchmarks.model.machines import Cpu  # noqa: E402
 from gemmtune.torch import installed, kernels, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from tests.integration.torch.test_torch_installed import StandIn  # noqa: E402
+from tests.integration.torch.standing_in import StandIn  # noqa: E402
 from tests.support import DEVICE  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from gemmtune.torch import captures, install, installed, kernels  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch import test_torch_differential as differential  # noqa: E402
-from tests.integration.torch.test_torch_installed import BF16, LISTED, StandIn, operands  # noqa: E402
+from tests.integration.torch.standing_in import BF16, LISTED, StandIn, operands  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 

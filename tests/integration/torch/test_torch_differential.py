@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from gemmtune.torch import install, installed, kernels  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from tests.integration.torch.test_torch_installed import StandIn  # noqa: E402
+from tests.integration.torch.standing_in import StandIn  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import captures, install, installed, kernels  # noqa: E402
-from tests.integration.torch.test_torch_installed import LISTED, StandIn, operands  # noqa: E402
+from tests.integration.torch.standing_in import LISTED, StandIn, operands  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""What `record` says of products whose C is wider than their operands, and of operators that it does not read."""
+"""What `record` and profilers list of a program, and what it says of operators that it does not read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,44 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, gemm, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
+from tests.integration.torch.standing_in import BF16, LISTED, operands  # noqa: E402
+from tuner.tables.importers import shapes_of  # noqa: E402
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_recorded_products_are_a_list_with_counts(tmp_path: Path, mode: Any) -> None:  # noqa: ANN401
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32, dtype=BF16), torch.nn.Linear(32, 64, bias=False, dtype=BF16))
+    with mode(), record(tmp_path / "shapes.csv") as recording:
+        for _ in range(3):
+            model(torch.zeros(2, 8, 64, dtype=BF16))
+        torch.bmm(*operands(3, 16, 32, 64))
+        torch.mm(*operands(8, 8, 8)).float() @ torch.zeros(8, 8)
+    expected = {Gemm.of(16, 32, 64, epilogue="bias"): 3, Gemm.of(16, 64, 32): 3, LISTED[2]: 1, Gemm.of(8, 8, 8): 1}
+    assert shapes_of([tmp_path / "shapes.csv"]).counts == expected
+    assert sum(recording.shapes.left_out.values()) == 1
+
+
+def test_a_program_that_fails_writes_nothing(tmp_path: Path) -> None:
+    def program() -> None:
+        with record(tmp_path / "shapes.csv"):
+            torch.mm(*operands(8, 8, 8))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        program()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_profilers_own_trace_is_read(tmp_path: Path) -> None:
+    model = torch.nn.Linear(64, 32, dtype=BF16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.no_grad(), torch.profiler.profile(record_shapes=True, activities=activities) as done:
+        for _ in range(2):
+            model(torch.zeros(16, 64, dtype=BF16))
+        torch.mm(*operands(8, 8, 8))
+    done.export_chrome_trace(str(tmp_path / "trace.json.gz"))
+    found = shapes_of([tmp_path / "trace.json.gz"])
+    assert found.counts == {Gemm.of(16, 32, 64, epilogue="bias"): 2, Gemm.of(8, 8, 8): 1}
 
 
 def test_the_output_dtype_that_a_product_was_asked_for_counts(tmp_path: Path) -> None:
