@@ -67,7 +67,8 @@ class RecordedRound:
         moments = recording.taken_at or (None,) * len(recording.measurements)
         taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
         for (measurement, by), moment, seconds in taken:
-            words = "; ".join(filter(None, (measurement.note, replay_sentence(measurement.config, by, moment, here))))
+            said = replay_sentence(measurement.config, by, moment, here, kept=True)
+            words = "; ".join(filter(None, (measurement.note, said)))
             told, key = replace(measurement, note=words), measurement.config.key
             if measurement.stage == "screen":
                 self._screened[key], self._seconds[key] = told, seconds

@@ -20,17 +20,21 @@ def source_here(problem: Problem, arch: str) -> str:
     return sources_digest(families_for(arch, problem), problem)
 
 
-def replay_sentence(config: Config, by: Provenance, moment: datetime | None, here: str) -> str:
+def replay_sentence(
+    config: Config, by: Provenance, moment: datetime | None, here: str, *, kept: bool = False
+) -> str:
     """A sentence on when the GPU measured a recorded time, and with which kernel source.
 
     Args:
         moment: UTC; None where the recording does not say.
         here: what `source_here` returns.
+        kept: the sentence is stored, and read where "here" is another version.
     """
     when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
     sentence = f"{REPLAYED} a GPU measured this {when}"
     if not family_named(config.family).own:
         return sentence
     then = by.kernel_source_digest
-    now = "the same as here" if then == here else f"which is {here[:SHOWN]} here"
+    where, verb = ("when it was replayed", "was") if kept else ("here", "is")
+    now = f"the same as {where}" if then == here else f"which {verb} {here[:SHOWN]} {where}"
     return f"{sentence} with kernel source {then[:SHOWN]}, {now}"

@@ -133,7 +133,7 @@ def test_a_replay_says_when_the_gpu_measured_and_by_which_kernels(shell: Shell, 
     device = ("--device", "recorded:h200") if words[0] == "tune" else ()
     ran = shell(*words, *device)
     said = " ".join((ran.out + ran.err).split())
-    assert "replayed: a GPU measured this at an unrecorded time with kernel source dddddddddddd, which is " in said
+    assert "replayed: a GPU measured this at an unrecorded time with kernel source dddddddddddd, which was " in said
 
 
 def test_a_recordings_time_of_measurement_is_told(fresh: Shell) -> None:

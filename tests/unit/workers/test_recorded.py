@@ -159,7 +159,8 @@ def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.
         (final,) = round_.finals(CONFIGS[:1], 5)
     assert round_.provenance.kernel_source_digest == PROVENANCE.kernel_source_digest
     when = "replayed: a GPU measured this on 2026-01-01 at 00:00 UTC"
-    words = f"{when} with kernel source {PROVENANCE.kernel_source_digest[:12]}, which is bbbbbbbbbbbb here"
+    then = PROVENANCE.kernel_source_digest[:12]
+    words = f"{when} with kernel source {then}, which was bbbbbbbbbbbb when it was replayed"
     assert ours.note == words
     assert final.note.startswith(f"{words}; screened only")
     assert theirs.note == "replayed: a GPU measured this on 2026-01-01 at 01:00 UTC"
@@ -169,7 +170,8 @@ def test_a_replay_with_the_same_kernel_says_so(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(recorded, "source_here", lambda problem, arch: PROVENANCE.kernel_source_digest)
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
-        assert all(one.note.endswith(", the same as here") for one in worker.begin(PROBLEM).screen(CONFIGS))
+        notes = [one.note for one in worker.begin(PROBLEM).screen(CONFIGS)]
+    assert all(note.endswith(", the same as when it was replayed") for note in notes)
 
 
 def test_what_another_device_or_another_problem_took_is_no_recording_of_this_one(tmp_path: Path) -> None:
