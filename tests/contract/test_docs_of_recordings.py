@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -59,6 +60,16 @@ def test_the_page_lists_every_column() -> None:
     told = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE.partition("One row is")[2], re.MULTILINE)))
     (path, *_) = sorted((ROOT / "recorded" / SETS[-1][0]).glob("*.parquet"))
     assert told == pq.read_schema(path).names
+
+
+def test_pages_count_what_the_shipped_model_learned_from() -> None:
+    model = model_for(DEFAULT_DEVICE).model
+    assert model is not None
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    told = re.findall(r"learned from (?:([\d,]+) candidates of )?(\d+) problems", "".join(map(Path.read_text, pages)))
+    assert len(told) >= 2
+    problems, candidates = str(len(model.facts.problems)), f"{model.facts.candidates:,}"
+    assert set(told) <= {("", problems), (candidates, problems)}
 
 
 def test_the_search_page_has_the_shipped_models_own_errors() -> None:
