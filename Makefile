@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help tune test tests test-torch test-slow test-browser check check-pages test-gpu docs serve demo pictures lock clean
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the recorded H200
 	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
