@@ -165,7 +165,8 @@ def _allowed(request: Request) -> str:
     """All methods of a path; the framework lists those of the first matching route only."""
     scope = {name: request.scope[name] for name in ("type", "method", "path", "headers")}
     found = [route.methods for route in request.app.state.routes if route.matches(scope)[0] is not Match.NONE]
-    return ", ".join(sorted(set().union(*found)))
+    allowed = set().union(*found)
+    return ", ".join(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))
 
 
 def _sentence(request: Request, entry: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from api.access import AccessPolicy
 from api.addresses import ClientAddresses
 from api.auth import Caller, TokenCache
 from api.bodies import Bodies, LimitedBody, SlowReader, discard, send_in_pieces
+from api.heads import answer_head
 from api.http_errors import HttpError
 from api.limits import RateLimiter, check_headers, check_query
 from api.logs import RequestLog
@@ -115,7 +116,10 @@ class RequestMiddleware:
                     body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
                     await body.read()
                     receive = body.receive
-                await self._app(scope, receive, send_with_headers)
+                if scope["method"] == "HEAD":
+                    await answer_head(self._app, scope, receive, send_with_headers)
+                else:
+                    await self._app(scope, receive, send_with_headers)
             else:
                 status = 200
                 for message in _json_messages(text, request_id):

@@ -27,7 +27,7 @@ def install(app: FastAPI) -> None:
 
     async def answer(request: Request, error: Exception) -> Response:
         # An endpoint that does not find something says so itself.
-        unknown = not isinstance(error, HttpError) and request.method in ("GET", "HEAD")
+        unknown = not isinstance(error, HttpError) and request.method == "GET"
         if unknown and "text/html" in request.headers.get("accept", "").lower():
             headers = {"Content-Security-Policy": POLICY, "Vary": "Accept"}
             return HTMLResponse(page(request.url.path), 404, headers)

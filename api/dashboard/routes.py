@@ -33,7 +33,7 @@ async def get_page(request: Request) -> HTMLResponse:
 
 
 for _path in PAGES:
-    router.add_api_route(_path, get_page, methods=["GET", "HEAD"])
+    router.add_api_route(_path, get_page)
 
 
 @router.get("/static/{digest}/{name:path}")

@@ -97,6 +97,16 @@ def test_tokens_made_and_revoked_by_command_count_in_a_running_service(folder: P
         _wait(lambda: status() == 401)
 
 
+def test_head_leaves_its_connection_to_the_next_request(folder: Path) -> None:
+    with serving(folder, "--auth", "on") as ours, socket.create_connection(("127.0.0.1", ours.port), 30) as asking:
+        for path, status in (("/readyz", 200), ("/v1/best?m=256&n=256&k=256", 401), ("/nothing", 404)) * 2:
+            asking.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head, rest = asking.recv(10_000).split(b"\r\n\r\n")
+            assert (head.split()[1], rest) == (b"%d" % status, b"")
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert asking.recv(10_000).endswith(b'{"status":"ok"}')
+
+
 def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
     with serving(folder) as ours, _batch_under_way(ours) as (asking, body):
         ours.process.send_signal(signal.SIGTERM)

@@ -290,7 +290,28 @@ class TestService:
         refused = http.delete("/v1/campaigns")
         problem_of(refused, 405, "method-not-allowed")
         # All of the path's, and not those of its first route alone.
-        assert refused.headers["Allow"] == "GET, POST"
+        assert refused.headers["Allow"] == "GET, HEAD, POST"
+        assert http.head("/v1/explain").headers["Allow"] == "POST"
+
+    @pytest.mark.parametrize("path", [
+        "/healthz", "/readyz", "/metrics", "/v1/best?m=256&n=256&k=256", "/v1/best?m=0", f"/v1/tables/{DEVICE}",
+        f"/v1/tables/{DEVICE}?format=csv", "/v1/campaigns/7", "/v1/campaigns/7/events", "/v2", "/", "/openapi.json",
+    ])  # fmt: skip
+    def test_head_says_what_get_would_without_its_body(self, http: TestClient, store: Store, path: str) -> None:
+        keep(http, store)
+        asked, whole = http.head(path), http.get(path)
+        about = [dict(one.headers) | {"x-request-id": "", "content-length": ""} for one in (asked, whole)]
+        assert (asked.status_code, asked.content, about[0]) == (whole.status_code, b"", about[1])
+        # Metrics and the document of an error differ each time.
+        if whole.status_code == 200 and path != "/metrics":
+            assert asked.headers.get("content-length") == whole.headers.get("content-length")
+
+    def test_head_of_a_stream_ends_and_leaves_none_open(self, http: TestClient) -> None:
+        asked = http.head("/v1/events?seconds=3600")
+        assert (asked.status_code, asked.content) == (200, b"")
+        assert asked.headers["content-type"].startswith("text/event-stream")
+        streams = http.app.state.streams  # type: ignore[attr-defined]
+        assert not streams._open
 
     @pytest.mark.parametrize("path", ["/v1/explain", "/v1/campaigns", "/v1/best:rollback", "/v1/best:batch"])
     def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
