@@ -91,7 +91,7 @@ def launch(
     try:
         with _LOCK, current(device):
             call = _call(source, problem, device, stream, owner, apart)
-            _check(call, arrays)
+            _check(call, *arrays, *factors)
             call.on(*(array.address for array in (*arrays, *factors)))
     except (SpaceError, WorkerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
@@ -247,11 +247,11 @@ def _call(source: Exact, problem: Gemm, device: int, stream: int, owner: object,
     return _Call(source, problem, device, stream, apart)
 
 
-def _check(call: _Call, arrays: tuple[Array, ...]) -> None:
-    for name, array in zip(("a", "b", "c"), arrays, strict=True):
-        if array.address % call.alignment_bytes[name]:
-            shown = "out" if name == "c" else name
+def _check(call: _Call, *arrays: Array) -> None:
+    shown = {"a": "a", "b": "b", "c": "out", "scale_a": "the scale of a", "scale_b": "the scale of b"}
+    for name, array in zip(shown, arrays, strict=False):
+        if array.address % (step := call.alignment_bytes[name]):
             raise ArrayRefused(
-                f"{shown} starts at {array.address:#x}, which is not a multiple of the {call.alignment_bytes[name]} "
-                f"bytes that the kernel reads or writes at a time: copy it"
+                f"{shown[name]} starts at {array.address:#x}, which is not a multiple of the {step} bytes that the "
+                f"kernel reads or writes at a time: copy it"
             )

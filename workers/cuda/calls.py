@@ -19,7 +19,7 @@ from space.instructions.tma import MAP_ALIGN_BYTES, MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
-from workers.cuda.copies import Copy, Strides
+from workers.cuda.copies import Copy, Strides, element_bytes
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.algorithms import Algorithm
@@ -51,7 +51,8 @@ class Call:
 
     Attributes:
         scratch: scratch memory that every call needs, by name.
-        alignment_bytes: what addresses must be multiples of, by operand (`a`, `b`, `c`, `source`, `bias`).
+        alignment_bytes: what addresses must be multiples of, by operand (`a`, `b`, `c`, `source`, `bias`, and
+            `scale_a` and `scale_b` where the problem has scales).
 
     Raises:
         CudaError: the driver refuses the program or its launch parameters, or the config takes dense operands alone.
@@ -74,10 +75,7 @@ class Call:
             wanted.unload()
             raise
         self.scratch = wanted.found
-        size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
-        self.alignment_bytes = {
-            "a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias],
-        } | self._launcher.alignment_bytes  # fmt: skip
+        self.alignment_bytes = element_bytes(problem) | self._launcher.alignment_bytes
         self._anywhere = anywhere
 
     def on(self, stream: Stream) -> CallOn:

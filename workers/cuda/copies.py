@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
+
 #: The copy type of a problem kind: its own runtime makes it, launchers of the kind take it.
 OwnCopy: TypeAlias = Any
 
@@ -31,6 +34,14 @@ class Copy(NamedTuple):
     beta: float
     scale_a: int = 0
     scale_b: int = 0
+
+
+def element_bytes(problem: Gemm) -> dict[str, int]:
+    """Bytes of an element of each array of `Copy` by its name, which every address is a multiple of; scales only where
+    the problem has some."""
+    size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
+    found = {"a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias]}
+    return found | dict.fromkeys(("scale_a", "scale_b") if problem.scales else (), DTYPE_BYTES["f32"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from space.config import Config
 from space.devices import DeviceProfile
 from space.instructions.tma import MAP_BYTES
 from space.kinds.gemm import Gemm
-from space.problem import DTYPE_BYTES
 from space.registry import family_named
-from workers.cuda.copies import Copy
+from workers.cuda.copies import Copy, element_bytes
 from workers.cuda.driver import PlannedFunction
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.prepared import Passes
@@ -83,11 +82,10 @@ def plan_of(problem: Gemm, config: Config, build_digest: str, device: DeviceProf
     shared = _Planned(device)
     launcher = prepared_launcher_of(family_named(config.family))(problem, config, b"", device, shared)
     passes = launcher.prepare(Copy(_NOWHERE, _NOWHERE, _NOWHERE, 0, 0, 1.0, 0.0))
-    size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
-    aligned = {"a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias]}
+    aligned = element_bytes(problem) | launcher.alignment_bytes
     lines = [SCHEMA, f"problem {problem.key}", f"cubin {build_digest}", f"multiprocessors {device.sm_count}"]
     lines += [f"scratch {name} {bytes_} {int(zeroed)}" for name, (bytes_, zeroed) in sorted(shared.wanted.items())]
-    lines += [f"align {name} {bytes_}" for name, bytes_ in (aligned | launcher.alignment_bytes).items()]
+    lines += [f"align {name} {bytes_}" for name, bytes_ in aligned.items()]
     for launch, arguments in passes:
         lines.append("pass " + " ".join(str(each) for each in launch.described()))
         if launch.most:

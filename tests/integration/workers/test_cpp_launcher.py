@@ -296,6 +296,15 @@ def test_c_may_touch_what_is_read_and_not_overlap_it(case: int, bundle: Path, ru
             assert overlaps == (done.returncode != 0), done.stderr
 
 
+def test_scales_start_at_a_whole_number(bundle: Path, run: Callable[..., Any]) -> None:
+    problem = CASES[7][0]
+    *given, alpha, beta = operands_of(problem)
+    for scales, name in (((0x2_5002, 0x2_6000), "scale_a"), ((0x2_5000, 0x2_6001), "scale_b")):
+        key = f"{problem.key}@{scales[0]},{scales[1]}"
+        done = run(bundle, key, *given, alpha, beta, *[0] * 6)
+        assert f"{name} is not aligned to the 4 bytes" in done.stderr
+
+
 def test_c_may_be_the_source(bundle: Path, run: Callable[..., Any]) -> None:
     problem = CASES[4][0]
     a, b, c, _, *others = operands_of(problem)

@@ -81,7 +81,7 @@ class Calls:
         return Calls.Made(self, ordinal)
 
     class Made:
-        alignment_bytes = dict.fromkeys("abc", 16)
+        alignment_bytes = dict.fromkeys("abc", 16) | {"scale_a": 4, "scale_b": 4}
 
         def __init__(self, calls: Calls, ordinal: int) -> None:
             self._calls, self._ordinal = calls, ordinal
@@ -190,6 +190,16 @@ def test_an_output_that_shares_memory_with_a_scale_is_refused(calls: Calls, at: 
     with pytest.raises(ArrayRefused, match=f"out shares memory with the scale of {name}"):
         gemmtune.launch(a, b, out, 5, scales=scales, table=Path("table.json"))
     assert calls.noted == []
+
+
+@pytest.mark.parametrize(("at", "name"), [((0x5002, 0x5100), "a"), ((0x5000, 0x5101), "b")])
+def test_a_scale_that_starts_within_a_number_is_refused(calls: Calls, at: tuple[int, int], name: str) -> None:
+    a, b = (Array(address, (16, 16), (16, 1), "fp8_e4m3", 0, None) for address in (0x1000, 0x2000))
+    out = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None)
+    scales = tuple(Array(address, (1,), (1,), "f32", 0, None) for address in at)
+    with pytest.raises(ArrayRefused, match=f"^the scale of {name} starts at 0x.*not a multiple of the 4 bytes"):
+        gemmtune.launch(a, b, out, 5, scales=scales, table=Path("table.json"))
+    assert [what for what, *_ in calls.noted] == ["made"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
