@@ -138,26 +138,29 @@ public:
     // Enqueues the product; the arguments are copied before it returns.
     Error launch(CUstream stream, const Operands& operands) {
         if (!plan_.complete) return {"no kernel is loaded: load() first, and see what it returns"};
-        at_["a"] = operands.a, at_["b"] = operands.b, at_["c"] = operands.c;
-        at_["source"] = operands.source, at_["bias"] = operands.bias;
-        at_["scale_a"] = operands.scale_a, at_["scale_b"] = operands.scale_b;
-        for (auto& name : needed_)
-            if (!at_[name]) return {name + " is 0: " + plan_.problem + " reads or writes it on the device"};
-        for (auto& [name, bytes] : plan_.alignment)
-            if (at_[name] % bytes)
-                return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
-        for (auto& name : needed_)
-            if (name != "c" && shares_memory(name))
-                return {"c shares memory with " + name + ": kernels write C while they read; give c its own"};
+        const CUdeviceptr given[] = {operands.a,    operands.b,       operands.c,      operands.source,
+                                     operands.bias, operands.scale_a, operands.scale_b};
+        for (size_t number = 0; number < kOperands; ++number) arrays_[number].address = given[number];
+        for (auto& array : arrays_)
+            if (array.needed && !array.address)
+                return {array.name + " is 0: " + plan_.problem + " reads or writes it on the device"};
+        for (auto& array : arrays_)
+            if (array.address % array.alignment)
+                return {array.name + " is not aligned to the " + std::to_string(array.alignment) +
+                        " bytes that the kernel reads or writes"};
+        for (size_t number = 0; number < kOperands; ++number)
+            if (arrays_[number].needed && number != kC && shares_memory(number))
+                return {"c shares memory with " + arrays_[number].name +
+                        ": kernels write C while they read; give c its own"};
         // Kernels are compiled for an epilogue: what it lacks would be left out without a word.
-        for (auto name : {"source", "bias", "scale_a", "scale_b"})
-            if (at_[name] && std::find(needed_.begin(), needed_.end(), name) == needed_.end()) return unread(name);
-        if (operands.alpha != 1.0f && !has("alpha")) return unread("alpha");
-        if (operands.beta != 0.0f && !has("beta")) return unread("beta");
+        for (size_t number = 0; number < kOperands; ++number)
+            if (arrays_[number].address && !arrays_[number].needed) return unread(arrays_[number].name);
+        if (operands.alpha != 1.0f && !has_alpha_) return unread("alpha");
+        if (operands.beta != 0.0f && !has_beta_) return unread("beta");
         for (auto& place : plan_.places)
             if (auto error = write(place)) return error;
-        write(plan_.scalars["alpha"], operands.alpha);
-        write(plan_.scalars["beta"], operands.beta);
+        write(alpha_, operands.alpha);
+        write(beta_, operands.beta);
         for (auto& pass : plan_.passes)
             if (auto error = enqueue(stream, pass)) return error;
         return {};
@@ -166,9 +169,19 @@ public:
 private:
     detail::Plan plan_;
     CUlibrary library_ = nullptr;
-    std::map<std::string, CUdeviceptr> at_;
-    std::vector<std::string> needed_;  // operands whose address must not be 0
-    std::map<std::string, uint64_t> sizes_;
+    // What a kernel reads or writes on the device.
+    struct Array {
+        std::string name;
+        bool needed = false;  // of an operand: whether its address must not be 0
+        size_t alignment = 1;
+        uint64_t bytes = 0;
+        CUdeviceptr address = 0;
+    };
+    // The operands in the order of `launch`, then scratch memory. Nothing is looked up by name at a launch.
+    std::vector<Array> arrays_;
+    static constexpr size_t kC = 2, kSource = 3, kOperands = 7;
+    bool has_alpha_ = false, has_beta_ = false;
+    detail::Place alpha_{}, beta_{};
 
     // Whether the problem's epilogue has a part; its key ends in them, joined by `+`.
     bool has(const std::string& part) const {
@@ -177,10 +190,11 @@ private:
     }
 
     // Whether an operand lies where C does. The source may be C itself: who writes an element of C has read its source.
-    bool shares_memory(const std::string& name) {
-        auto one = at_["c"], other = at_[name];
-        if (name == "source" && one == other) return false;
-        return one == other || (one < other ? other - one < sizes_["c"] : one - other < sizes_[name]);
+    bool shares_memory(size_t number) const {
+        auto &c = arrays_[kC], &other = arrays_[number];
+        if (number == kSource && other.address == c.address) return false;
+        auto one = c.address, two = other.address;
+        return one == two || (one < two ? two - one < c.bytes : one - two < other.bytes);
     }
 
     Error unread(const std::string& name) const {
@@ -192,7 +206,7 @@ private:
             if (scratch.address) cuMemFree(scratch.address);
         if (library_) cuLibraryUnload(library_);
         plan_ = {}, library_ = nullptr;
-        at_.clear(), needed_.clear(), sizes_.clear();
+        arrays_.clear();
     }
 
     Error prepare(const Bundle& bundle, const std::string& problem) {
@@ -201,12 +215,7 @@ private:
         // Another device may be current than when the bundle was loaded.
         if (auto error = bundle.check_device()) return error;
         plan_ = detail::Plan::of(*text);
-        sizes_ = detail::sizes_of(problem);
-        needed_ = {"a", "b", "c"};
-        if (has("bias")) needed_.push_back("bias");
-        if (has("beta")) needed_.push_back("source");
-        for (auto& place : plan_.places)
-            if (place.name.rfind("scale_", 0) == 0) needed_.push_back(place.name);
+        list_arrays();
         auto cubin = bundle.program(plan_.cubin);
         if (!cubin) return {"the bundle lacks program " + plan_.cubin};
         if (auto error = detail::check("cuLibraryLoadData", cuLibraryLoadData(&library_, cubin->data(), nullptr, nullptr, 0,
@@ -218,9 +227,32 @@ private:
             if (auto error = detail::check("cuMemAlloc", cuMemAlloc(&scratch.address, scratch.bytes))) return error;
             if (scratch.zeroed)
                 if (auto error = detail::check("cuMemsetD8", cuMemsetD8(scratch.address, 0, scratch.bytes))) return error;
-            at_[scratch.name] = scratch.address;
+            arrays_[number_of(scratch.name)].address = scratch.address;
         }
         return detail::check("cuCtxSynchronize", cuCtxSynchronize());
+    }
+
+    // Finds everything that the plan names.
+    void list_arrays() {
+        auto sizes = detail::sizes_of(plan_.problem);
+        for (auto name : {"a", "b", "c", "source", "bias", "scale_a", "scale_b"})
+            arrays_.push_back({name, false, std::max<size_t>(plan_.alignment[name], 1), sizes[name], 0});
+        for (auto& scratch : plan_.scratch) arrays_.push_back({scratch.name, false, 1, scratch.bytes, 0});
+        for (auto& place : plan_.places) {
+            place.array = number_of(place.name);
+            // Scratch memory that another config would need: the kernel is told that there is none.
+            if (place.array == arrays_.size()) arrays_.push_back({place.name, false, 1, 0, 0});
+            if (place.name.rfind("scale_", 0) == 0) arrays_[place.array].needed = true;
+        }
+        for (size_t number = 0; number <= kC; ++number) arrays_[number].needed = true;
+        arrays_[kSource].needed = has_beta_ = has("beta"), arrays_[number_of("bias")].needed = has("bias");
+        has_alpha_ = has("alpha"), alpha_ = plan_.scalars["alpha"], beta_ = plan_.scalars["beta"];
+    }
+
+    size_t number_of(const std::string& name) const {
+        size_t number = 0;
+        while (number < arrays_.size() && arrays_[number].name != name) ++number;
+        return number;
     }
 
     Error prepare(detail::Pass& pass) {
@@ -264,7 +296,7 @@ private:
 
     Error write(const detail::Place& place) {
         auto& value = plan_.passes[place.pass].values[place.value];
-        auto address = at_[place.name];
+        auto address = arrays_[place.array].address;
         if (place.is_map) return detail::encode(place.box, address, value.map.get());
         std::memcpy(value.bytes.data() + place.offset, &address, sizeof address);
         return {};

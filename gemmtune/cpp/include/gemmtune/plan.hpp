@@ -24,6 +24,7 @@ struct Box {
 
 struct Place {
     std::string name;
+    size_t array;  // number of `name` among the kernel's arrays, of a place where an address is written
     size_t pass, value, offset;
     bool is_map;
     Box box;
