@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from space.errors import ConfigError
+from tuner.answering.answers import policy_of
 from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
+from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
 from tuner.files import export_file, export_files, export_folder
 from tuner.settings import settings
@@ -36,6 +38,7 @@ def export(
     everything: Annotated[
         bool, typer.Option("--all", help="Export every best with its evidence, as json.")
     ] = False,
+    neighbours: Neighbours = "plain",
     problems: Annotated[
         list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
     ] = None,
@@ -54,14 +57,18 @@ def export(
     first choice lies above --min-gain. Any other problem gets null: keep the library there.
     """
     exporter = exporter_named(format)
-    if everything and (format != "json" or min_gain is not None or problems):
-        raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
+    if everything and (format != "json" or min_gain is not None or problems or neighbours != "plain"):
+        others = "--format, --min-gain, --neighbours and --problems"
+        raise ConfigError(f"--all is the whole table as json: leave out {others}")
+    if format == "tunableop" and neighbours != "plain":
+        raise ConfigError("tunableop lists the library's kernels, which never start early: leave out --neighbours")
     asked = shapes_told(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     if asked and not asked.counts:
         raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give a list of some")
     keys = {problem.key for problem in asked.counts} if asked else None
     with open_store(db, create=False) as store:
-        document = library_table(store, device) if format == "tunableop" else table(store, device)
+        policy = policy_of(None, neighbours)
+        document = library_table(store, device) if format == "tunableop" else table(store, device, policy)
         tuned = {best.problem.key for best in chosen_bests(store, device)} if keys or format == "tunableop" else set()
     never = sorted((keys or set()) - tuned)
     if everything:

@@ -30,18 +30,21 @@ SCHEMA: Final = "gemmtune.table/1"
 MOST_TABLE_BYTES: Final = 1 << 30
 
 
-def table(store: Store, device: str) -> dict[str, Any]:
-    """The table of one device model; a GPU's own best takes precedence over a replayed one.
+def table(store: Store, device: str, policy: Policy | None = None) -> dict[str, Any]:
+    """The table of one device model: its `chosen_bests`.
 
     Raises:
         UnknownDevice: the store has no best of the device.
     """
-    return table_of(chosen_bests(store, device), device)
+    return table_of(chosen_bests(store, device, policy), device)
 
 
-def chosen_bests(store: Store, device: str) -> list[Best]:
+def chosen_bests(store: Store, device: str, policy: Policy | None = None) -> list[Best]:
     """The served bests of one device model by problem key, without those that a rule forbids by now; a GPU's own best
     takes precedence over a replayed one.
+
+    Args:
+        policy: its bests replace the served ones of their problems.
 
     Raises:
         UnknownDevice: the store has no best of the device.
@@ -55,6 +58,11 @@ def chosen_bests(store: Store, device: str) -> list[Best]:
         raise UnknownDevice(
             f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
+    for best in store.bests_by_policy(device) if policy else ():
+        served = chosen.get(best.problem.key)
+        alike = served is not None and (best.policy, best.device_kind) == (policy, served.device_kind)
+        if alike and not forbidden(best.problem, best.config, best.device):
+            chosen[best.problem.key] = best
     return [best for _, best in sorted(chosen.items()) if not forbidden(best.problem, best.config, best.device)]
 
 

@@ -20,7 +20,7 @@ from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Best, Ratio
+from tuner.evidence.records import Best, Policy, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.tables.bundles import read_bundle
@@ -158,6 +158,26 @@ def test_the_table_has_a_gpus_own_best_and_not_the_faster_replay_of_it(folder: P
         store.set_bests([replayed])
     export(folder, "t.json", "--all")
     assert [(best.device_kind, best.median_us) for best in read_table(folder / "t.json")] == [("cuda", 10.0)]
+
+
+def test_an_export_is_of_the_kernels_that_are_fastest_among_its_neighbours(folder: Path) -> None:
+    early, other = FAMILY.config({"pdl": 1}), Gemm.of(24, 4096, 4096)
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        keep_best(store, other)
+        for kind, time_us in (("cuda", 9.5), ("recorded", 1.0)):
+            study = store.begin_study(replace(study_key(), device_kind=kind))
+            stored = store.record(study.id, measured(early, time_us, policy=Policy.CHAIN_PDL), PROVENANCE)
+            store.set_bests([Best(PROBLEM, DEVICE, kind, stored, Ratio(1.2, 1.1, 1.3, True), None, None, 1, {})])
+    for words, expected in (((), "burst"), (("--neighbours", "plain"), "burst"),
+                            (("--neighbours", "pdl"), "chain_pdl")):  # fmt: skip
+        export(folder, "t.json", "--min-gain", "0.5", *words)
+        found = {best.problem: best for best in read_table(folder / "t.json")}
+        assert (found[PROBLEM].policy, found[PROBLEM].config["pdl"]) == (expected, int(expected == "chain_pdl"))
+        # Of a problem that was not measured so, what was.
+        assert (found[other].policy, len(found)) == ("burst", 2)
+    for words in (("--all",), ("--format", "tunableop", "--torch", "2.14.1")):
+        with pytest.raises(ConfigError, match=r"leave out .*--neighbours"):
+            export(folder, "t.json", "--neighbours", "pdl", *words)
 
 
 def test_an_export_may_be_of_some_problems(folder: Path) -> None:
