@@ -8,11 +8,15 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from tuner.errors import ExportError
+
+#: How the files of SQLite begin.
+_DATABASE: Final = b"SQLite format 3\0"
+_DEVICES: Final = Path("/dev")
 
 
 def is_folder(path: Path) -> bool:
@@ -99,8 +103,8 @@ def export_files(files: Mapping[Path, bytes]) -> None:
     Raises:
         ExportError: one can't be written.
     """
-    if folder := next(filter(is_folder, files), None):
-        raise ExportError(f"{folder} is a folder: name a file in it")
+    for path in files:
+        _check_replaceable(path)
     path = next(iter(files))
     try:
         with ExitStack() as complete:
@@ -111,6 +115,22 @@ def export_files(files: Mapping[Path, bytes]) -> None:
                 file.flush()
     except OSError as error:
         raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuses what a file would take the place of for good: as root, that of a device of the whole machine.
+
+    Raises:
+        ExportError: the path is a folder, a pipe, a device or a database.
+    """
+    if is_folder(path):
+        raise ExportError(f"{path} is a folder: name a file in it")
+    # A link there, as /dev/stdout, may name a file.
+    if is_endless(path) or path.absolute().parent == _DEVICES:
+        raise ExportError(f"{path} is a pipe or a device, which a file would replace: name a file")
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(_DATABASE)) == _DATABASE:
+            raise ExportError(f"{path} is a database, as a store is, which a file would replace: choose another path")
 
 
 def export_folder(path: Path, files: Mapping[str, bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_of_several_files_none_is_written_if_one_is_a_folder(folder: Path) -> No
     with pytest.raises(ExportError, match=r"t1\.csv is a folder: name a file in it"):
         export_files({folder / "t0.csv": b"x", folder / "t1.csv": b"x"})
     assert [path.name for path in folder.iterdir()] == ["t1.csv"]
+
+
+def test_no_file_replaces_a_store_or_a_pipe_or_a_device(folder: Path, tmp_path: Path, store: Store) -> None:
+    os.mkfifo(folder / "pipe")
+    for path, said in (
+        (tmp_path / "store.db", "is a database, as a store is"), (folder / "pipe", "is a pipe or a device"),
+        (Path("/dev/gemmtune-nothing"), "is a pipe or a device"),
+    ):  # fmt: skip
+        with pytest.raises(ExportError, match=f"{path} {said}"):
+            export_files({folder / "t0.csv": b"x", path: b"x"})
+    assert ([path.name for path in folder.iterdir()], (folder / "pipe").is_fifo()) == (["pipe"], True)
+    assert len(store.bests()) == 1
 
 
 def test_a_file_and_a_folder_without_space_leave_nothing(folder: Path) -> None:
