@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from typing import Any, Final
 
 from space.errors import ProblemError
@@ -13,6 +14,8 @@ from tuner.tables.problems import COLUMNS, count_of, from_fields, number
 from tuner.tables.shapes import Shapes, Tally
 
 READS: Final = "a CSV list with a header that names the fields of a problem (m,n,k,dtype,layout,…,count)"
+#: Whole numbers, also those beyond every extent: the problem says which it takes. No digits of other scripts.
+_WHOLE: Final = re.compile("-?[0-9]{1,40}")
 #: Different rows whose problems are remembered: long lists repeat few.
 _MOST_KNOWN: Final = 100_000
 
@@ -75,7 +78,7 @@ def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, in
     if not texts.get(""):
         texts.pop("", None)  # a spreadsheet's empty columns
     numbers = _number_fields(texts.get("kind"))
-    fields: dict[str, Any] = {name: number(text) if name in numbers else text for name, text in texts.items()}
+    fields: dict[str, Any] = {name: number(text, _WHOLE) if name in numbers else text for name, text in texts.items()}
     return from_fields(fields, place), count_of(texts, place)
 
 

@@ -150,7 +150,9 @@ class Source:
             raise ProblemError(f"{where()}: the file has more than {MOST_BYTES >> 20:,} MiB") from error
         except UnicodeDecodeError as error:
             line = self._line_that_is_no_text()
-            raise ProblemError(f"{self.path}, line {line} cannot be read: it is not UTF-8 ({error.reason})") from error
+            raise ProblemError(
+                f"{self.path}, line {line} cannot be read: it is not UTF-8 ({error.reason}); save it as UTF-8"
+            ) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ProblemError(f"{where()} cannot be read: the gzip file is broken ({error})") from error
         except OSError as error:

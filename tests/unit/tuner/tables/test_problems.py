@@ -96,7 +96,7 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
         ("m,n,k\n1,2,x\n", "k = 'x'"),
         ("m,n,k\n1,2\n", "differ in length"),
         ("m,n,k\n1,2,3,4\n", "differ in length"),
-        ("m,n,k\n1,2,-3\n", "k = '-3'"),
+        ("m,n,k\n1,2,-3\n", "k = -3"),
         ("m,n,k\n1,2,³\n", "k = '³'"),
         (f"m,n,k\n1,2,{'9' * 5_000}\n", "k = '9999"),
         ("m,n,k,count\n1,2,3,0\n", "line 2: count = '0'|line 2: count = 0"),
