@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from operator import index
 from typing import Any, Final, Self
 
 import httpx2
@@ -77,7 +78,9 @@ class ServiceClient:
         self.url, self._error_of = url, error_of
         try:
             parsed = httpx2.URL(url)
-        except httpx2.InvalidURL as error:
+            # As whoever looks the name up: an empty or a long part of it raises no error of the client's there.
+            parsed.host.encode("idna")
+        except (httpx2.InvalidURL, UnicodeError) as error:
             raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise error_of(0, "bad-url", f"{url!r} is not a service's URL: write http://host:port or https://host")
@@ -111,7 +114,8 @@ class ServiceClient:
         """
         response = self._response(
             method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
-            content=None if body is None else json.dumps(body, allow_nan=False).encode(),
+            # NumPy's whole numbers are none of JSON's.
+            content=None if body is None else json.dumps(body, allow_nan=False, default=index).encode(),
             headers={"Content-Type": "application/json"} | self._sendable(headers or {}),
         )  # fmt: skip
         try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
 
 from gemmtune import Client
@@ -133,6 +134,26 @@ def test_silence_is_temporary() -> None:
     with client(silent) as one, pytest.raises(GemmtuneError) as found:
         one.fleet()
     assert (found.value.status, found.value.kind, found.value.temporary) == (0, "unreachable", True)
+
+
+@pytest.mark.parametrize("url", ["http://tune..example:8643", "http://.", f"http://{'a' * 64}:8643", "http://h:port"])
+def test_a_url_that_names_no_host_is_one_sentence(url: str) -> None:
+    with pytest.raises(GemmtuneError, match=r"is not a URL .* write http://host:port") as found:
+        Client(url)
+    assert (found.value.status, found.value.kind) == (0, "bad-url")
+
+
+def test_whole_numbers_of_numpy_are_numbers_in_a_query_and_in_a_body() -> None:
+    told: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        told.append(request.content or request.url.query)
+        return httpx2.Response(200, json=ANSWER if request.method == "GET" else {"items": [ANSWER]})
+
+    m, n, k = np.array([4096, 64, 128])
+    client(answer).best(m, n, k)
+    client(answer).best_many([{"m": m, "n": n, "k": k}])
+    assert told == [b"m=4096&n=64&k=128", b'{"problems": [{"m": 4096, "n": 64, "k": 128}]}']
 
 
 @pytest.mark.parametrize("order", ["create_campaign", "estimate_campaign"])
