@@ -310,8 +310,8 @@ class TestService:
         asked = http.head("/v1/events?seconds=3600")
         assert (asked.status_code, asked.content) == (200, b"")
         assert asked.headers["content-type"].startswith("text/event-stream")
-        streams = http.app.state.streams  # type: ignore[attr-defined]
-        assert not streams._open
+        state = http.app.state  # type: ignore[attr-defined]
+        assert (dict(state.streams._open), state.hub._listeners) == ({}, set())
 
     @pytest.mark.parametrize("path", ["/v1/explain", "/v1/campaigns", "/v1/best:rollback", "/v1/best:batch"])
     def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
