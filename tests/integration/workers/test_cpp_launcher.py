@@ -53,6 +53,7 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(256, 512, 512, layout="nn", epilogue="bias"), "mma_sync", {"copies": "tma", "swap_ab": 1}),
     (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}),
     (Gemm.of(4096, 4096, 8192), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
+    (Gemm.of(4096, 4096, 4096, "fp16"), "sm90_wgmma", {"cluster_m": 4, "cluster_n": 4}),
 ]  # fmt: skip
 SCALES = (0x2_5000, 0x2_6000)
 AT = (0x2_0000_0000, 0x2_1000_0000, 0x2_2000_0000, 0x2_3000_0000, 0x2_4000_0000, 0.5, 1.5)
@@ -235,7 +236,10 @@ def test_cpp_launches_what_python_launches(
     assert [line for line in lines if line.startswith("launch ")] == expected
     counts = [sum(line.startswith(word) for line in lines) for word in ("load 0", "alloc ", "zero ")]
     assert counts == [1, len(names), names.count("semaphores")]
-    assert any(line.startswith("attribute ") and line.split()[-1] == expected[-1].split()[4] for line in lines)
+    _, name, _, _, smem_bytes, cluster, *_ = expected[-1].split()
+    assert any(line.startswith("attribute ") and line.split()[-1] == smem_bytes for line in lines)
+    # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, without which the driver launches no larger clusters.
+    assert (f"attribute {name} 14 1" in lines) == (int(cluster) > 8)
 
 
 @pytest.mark.parametrize(
