@@ -261,8 +261,11 @@ def test_the_librarys_algorithm_runs_on_the_current_stream_in_the_streams_worksp
     assert workspaces[0] == workspaces[1]
     assert len({0, *workspaces}) == 4
     assert library.scalars == [(1.0, 0.0)] * 4
-    with pytest.raises(Refused, match=r"b starts at .* 16 bytes that cublaslt"):
-        ready.launch(a, torch.zeros(64 * 64 + 8, dtype=torch.bfloat16)[1:-7].view(64, 64), None, None, 1.0, 1.0, out)
+    misaligned = torch.zeros(64 * 64 + 8, dtype=torch.bfloat16)[1:-7].view(64, 64)
+    for name, given in (("b", (a, misaligned, None, None)), ("source", (a, b, None, misaligned))):
+        with pytest.raises(Refused, match=rf"^{name} starts at .* 16 bytes that cublaslt"):
+            ready.launch(*given, 1.0, 1.0, out)
+    assert len(library.calls) == 4
 
 
 def test_scales_are_brought_to_the_algorithm_before_its_launch(state: State, library: Recorder) -> None:
