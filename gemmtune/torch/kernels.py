@@ -45,6 +45,8 @@ KEPT_BYTES: Final = 64 << 20
 _ALIGN_BYTES: Final = 512
 #: A source that could not answer is asked again for a kind of call after this time.
 _AGAIN_SECONDS: Final = 1.0
+#: Prepared calls that are kept, of some 20 KB of the host's memory each; the oldest go first.
+MOST_KINDS: Final = 1 << 14
 _NONE: Final = (0, 0)
 _DENSE: Final[Mapping[str, Strides]] = MappingProxyType({})
 
@@ -206,6 +208,8 @@ def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
 #: The prepared call of a kind; None before its first call.
 prepared: Final[Callable[[Hashable], Kernel | Absent | None]] = _PREPARED.get
+#: By device. They stay loaded because graphs may use them: few, where every shape would load one of its own.
+_PROGRAMS: Final[dict[int, dict[tuple[bytes, int], Any]]] = {}
 _LOGGED: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
 
@@ -220,6 +224,8 @@ def prepare(
     forbidden: str = "", source: sources.Source | None = None, strides: Mapping[str, Strides] = _DENSE,
 ) -> Kernel | Absent:  # fmt: skip
     """Looks up the best config, builds it, loads it, proves it where nobody has, and keeps it for calls of this kind.
+
+    Beyond `MOST_KINDS` the oldest is forgotten: its next call prepares it anew.
 
     Args:
         shape, dtype: of C.
@@ -259,6 +265,8 @@ def prepare(
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found
+            while len(_PREPARED) > MOST_KINDS:
+                del _PREPARED[next(iter(_PREPARED))]
         return _PREPARED[key]
 
 
@@ -283,6 +291,8 @@ def absent(problem: Gemm, why: str) -> None:
     """Logs once why torch computes a problem."""
     line = f"{problem.title} is computed by torch: {why}"
     if line not in _LOGGED:
+        if len(_LOGGED) >= MOST_KINDS:
+            _LOGGED.clear()
         _LOGGED.add(line)
         log.warning(line)
 
@@ -354,7 +364,7 @@ def _loaded(
         program, digest = built.cubin, built.digest
     try:
         anywhere = streams.allocated(1024, device).data_ptr()
-        return Call(problem, config, program, profile, anywhere, strides), digest
+        return Call(problem, config, program, profile, anywhere, strides, _PROGRAMS.setdefault(device, {})), digest
     except CudaError as error:
         return f"{config.key} can't be loaded: {error}"
 

@@ -7,11 +7,12 @@ allocates on it or copies to it, so that streams may be captured into graphs.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -24,8 +25,11 @@ from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.algorithms import Algorithm
 from workers.cuda.families.cublaslt import Handle, Matmul, unsupported
-from workers.cuda.families.prepared import PreparedLauncher
+from workers.cuda.families.prepared import PreparedLauncher, derived_of
 from workers.cuda.families.shared import Box, Shared, TensorMap
+
+#: Loaded programs of one device, by digest and by the shared memory of a block, which a function is told once.
+Programs: TypeAlias = dict[tuple[bytes, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Call:
         anywhere: any address of device memory, a multiple of 16, for which descriptors are encoded before the first
             call.
         strides: of the operands `a` and `b` whose lines are apart.
+        programs: those that calls share, and that stay loaded; by default the call has one of its own.
 
     Attributes:
         scratch: scratch memory that every call needs, by name.
@@ -60,9 +65,12 @@ class Call:
 
     def __init__(
         self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, anywhere: int,
-        strides: Mapping[str, Strides] = MappingProxyType({}),
+        strides: Mapping[str, Strides] = MappingProxyType({}), programs: Programs | None = None,
     ) -> None:  # fmt: skip
-        launcher, wanted = prepared_launcher_of(family_named(config.family)), _Wanted(anywhere, strides)
+        launcher, smem_bytes = prepared_launcher_of(family_named(config.family)), 0
+        if programs is not None:
+            smem_bytes = derived_of(problem, config, device)["shared_memory_bytes"]
+        self._wanted = wanted = _Wanted(anywhere, strides, programs, smem_bytes)
         if strides and not launcher.strided:
             raise CudaError(f"{config.family} reads dense operands", "CUDA_ERROR_NOT_SUPPORTED")
         try:
@@ -87,8 +95,8 @@ class Call:
         return CallOn(self._launcher, stream, self._anywhere)
 
     def unload(self) -> None:
-        """Frees the program; no call may be running."""
-        self._launcher.unload()
+        """Frees the program, unless calls share it; no call may be running."""
+        self._wanted.unload()
 
 
 class CallOn:
@@ -232,19 +240,26 @@ def _nothing(anywhere: int) -> Copy:
 class _Wanted(Shared):
     """Records which scratch memory a launcher asks for; shares no descriptors."""
 
-    def __init__(self, anywhere: int, strides: Mapping[str, Strides]) -> None:
+    def __init__(
+        self, anywhere: int, strides: Mapping[str, Strides], programs: Programs | None, smem_bytes: int
+    ) -> None:
         super().__init__(strides)
-        self._anywhere = anywhere
+        self._anywhere, self._programs, self._smem_bytes = anywhere, programs, smem_bytes
         self.found: dict[str, Scratch] = {}
-        self._programs: list[Any] = []
+        self._own: list[Any] = []
 
     def loaded(self, cubin: bytes, load: Callable[[bytes], Any]) -> Any:  # noqa: ANN401
-        self._programs.append(load(cubin))
-        return self._programs[-1]
+        if self._programs is None:
+            self._own.append(load(cubin))
+            return self._own[-1]
+        key = hashlib.sha256(cubin).digest(), self._smem_bytes
+        if key not in self._programs:
+            self._programs[key] = load(cubin)
+        return self._programs[key]
 
     def unload(self) -> None:
-        """Frees the program of a launcher that could not be made."""
-        for program in self._programs:
+        """Frees what was loaded for this call alone."""
+        for program in self._own:
             program.unload()
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:

@@ -11,13 +11,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune import GemmtuneError  # noqa: E402
-from gemmtune.torch import configure, kernels, sources  # noqa: E402
+from gemmtune.torch import configure, kernels, sources, streams  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
+from space.devices import profile_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, FAMILY  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import TIED, WON, entry, guarded, table, written  # noqa: E402
+from workers.cuda import calls  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402
 
@@ -154,3 +156,14 @@ def test_a_source_that_can_not_be_opened_leaves_calls_to_torch(card: Card, named
         assert isinstance(kernels._looked_up(PROBLEM, 0, (64, 64), torch.bfloat16, None, {}), str)
     finally:
         configure()
+
+
+def test_shapes_share_their_devices_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[object] = []
+    monkeypatch.setattr(calls, "Call", lambda *given: shared.append(given[-1]))
+    monkeypatch.setattr(streams, "allocated", lambda size, device: torch.empty(size, dtype=torch.uint8))
+    monkeypatch.setattr(kernels, "_PROGRAMS", {})
+    found, h200 = Found(LEGAL, "", build_digest="build", program=b"cubin"), profile_named(DEVICE)
+    for m, device in ((64, 0), (128, 0), (64, 1)):
+        assert kernels._loaded(Gemm.of(m, 64, 64), found, device, h200) == (None, "build")
+    assert [each is kernels._PROGRAMS[0] for each in shared] == [True, True, False]

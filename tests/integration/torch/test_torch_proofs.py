@@ -268,6 +268,30 @@ def test_what_was_measured_is_launched_at_once(prepared: Prepared, monkeypatch: 
     assert prepared.asked == 0
 
 
+def test_the_oldest_kinds_are_forgotten_beyond_the_most_that_are_kept(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "MOST_KINDS", 2)
+    prepared.go_on.set()
+    first = prepared.prepare("first")
+    second, third = prepared.prepare("second"), prepared.prepare("third")
+    assert kernels.everything() == [second, third]
+    assert prepared.prepare("second") is second
+    # It is prepared anew, and was proved before.
+    assert prepared.prepare("first") is not first
+    assert (len(kernels.everything()), prepared.asked) == (2, 1)
+
+
+def test_a_line_is_logged_once_while_few_are(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kernels, "MOST_KINDS", 2)
+    for why in ("one", "one", "another", "third", "third"):
+        kernels.absent(Gemm.of(64, 64, 64), why)
+    assert [each.message.rpartition(" ")[2] for each in caplog.records] == ["one", "another", "third"]
+    assert len(kernels._LOGGED) == 1
+
+
 @pytest.mark.parametrize("for_now", [True, False])
 def test_a_source_that_could_not_answer_is_asked_again_after_a_second(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, for_now: bool

@@ -206,6 +206,25 @@ def test_a_call_that_is_refused_leaves_no_program_loaded(
     assert unloaded == [Program]
 
 
+def test_calls_share_a_program_where_blocks_take_the_same_shared_memory(
+    noted: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unloaded: list[object] = []
+    monkeypatch.setattr(Program, "unload", lambda program: unloaded.append(program))
+    programs: calls.Programs = {}
+    tiled, staged = family_named("sm90_wgmma").config({}), family_named("gemv").config({"a_path": "smem"})
+    for m in (1, 300, 4096):
+        calls.Call(Gemm.of(m, 4096, 4096), tiled, b"tiled", H200, 0x9_0000, programs=programs).unload()
+    assert len(programs) == 1
+    # A block holds its slice of A: a function that was told of a shorter one could not be launched.
+    for k in (512, 1024, 512):
+        calls.Call(Gemm.of(1, 4096, k), staged, b"staged", H200, 0x9_0000, programs=programs).unload()
+    assert (len(programs), unloaded) == (3, [])
+    own = calls.Call(Gemm.of(1, 4096, 512), staged, b"staged", H200, 0x9_0000)
+    own.unload()
+    assert (len(programs), len(unloaded)) == (3, 1)
+
+
 SUMS = 128 * 128 * 4
 
 
