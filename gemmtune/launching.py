@@ -17,6 +17,7 @@ from gemmtune.exact import Exact, check_machine, differences, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tuner.errors import TunerError
 from tuner.evidence.legality import forbidden
 from tuner.settings import settings
 from workers.cuda.copies import Strides
@@ -93,7 +94,7 @@ def launch(
             call = _call(source, problem, device, stream, owner, apart)
             _check(call, *arrays, *factors)
             call.on(*(array.address for array in (*arrays, *factors)))
-    except (SpaceError, WorkerError) as error:
+    except (SpaceError, WorkerError, TunerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
 
 

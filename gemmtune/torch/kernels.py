@@ -357,7 +357,7 @@ def _loaded(
         try:
             source = source_of(problem, config, profile.arch.name)
             built = compile_source(source, profile.arch.name, settings().cache_dir)
-        except WorkerError as error:
+        except (WorkerError, TunerError) as error:
             return str(error)
         if isinstance(built, BuildFailure):
             return f"{config.key} does not compile: {built.reason}"

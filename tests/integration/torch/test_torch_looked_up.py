@@ -19,6 +19,7 @@ from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, FAMILY  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import TIED, WON, entry, guarded, table, written  # noqa: E402
+from tuner.errors import SettingsError  # noqa: E402
 from workers.cuda import calls  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402
@@ -167,3 +168,11 @@ def test_shapes_share_their_devices_programs(monkeypatch: pytest.MonkeyPatch) ->
     for m, device in ((64, 0), (128, 0), (64, 1)):
         assert kernels._loaded(Gemm.of(m, 64, 64), found, device, h200) == (None, "build")
     assert [each is kernels._PROGRAMS[0] for each in shared] == [True, True, False]
+
+
+def test_without_a_folder_for_builds_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise SettingsError("this user has no home folder")
+
+    monkeypatch.setattr(kernels, "settings", none)
+    assert kernels._loaded(PROBLEM, MEASURED, 0, profile_named(DEVICE)) == "this user has no home folder"

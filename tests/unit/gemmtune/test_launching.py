@@ -331,6 +331,15 @@ def test_without_the_measured_program_nothing_is_loaded(
     assert memory.used == set()
 
 
+def test_without_a_folder_for_builds_a_launch_is_refused(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise SettingsError("this user has no home folder: set HOME")
+
+    monkeypatch.setattr(launching, "_Call", none)
+    with pytest.raises(ArrayRefused, match=r"no home folder: set HOME; use your library's own product"):
+        launch(0)
+
+
 def test_a_table_of_another_driver_is_refused_with_what_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
