@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
+from weakref import finalize
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -197,6 +198,8 @@ class LibraryCallOn:
 
     def __init__(self, matmul: Matmul, algorithm: Algorithm, stream: Stream) -> None:
         self._matmul, self._algorithm, self._stream = matmul, algorithm, int(stream.handle)
+        # The library reads descriptions before a call returns, in captures too.
+        finalize(self, matmul.free).atexit = False
         self._workspace = self._bias = 0
         self._scales = 0, 0
         self._factors = 1.0, 0.0

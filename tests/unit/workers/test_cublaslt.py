@@ -187,6 +187,19 @@ def test_a_call_runs_the_algorithm_on_any_stream_with_a_workspace_of_the_callers
     assert lt.scalars == [(0.5, 2.0), (0.25, 2.0), (1.0, 1.0)]
 
 
+def test_descriptions_of_a_call_are_freed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[int] = []
+    monkeypatch.setattr(Recorder, "matmul_desc_destroy", lambda _, each: freed.append(each))
+    monkeypatch.setattr(Recorder, "matrix_layout_destroy", lambda _, each: freed.append(each))
+    call = calls.LibraryCall(Gemm.of(16, 16, 16), FAMILY.config({"rank": 0}), library_of(Recorder()))
+    freed.clear()
+    ready = call.on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
+    ready(1, 2, 3, 0, 0, 1.0, 0.0)
+    assert freed == []
+    del ready
+    assert len(freed) == 5
+
+
 def test_scales_of_a_call_are_read_on_the_device() -> None:
     lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="alpha")
     ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
