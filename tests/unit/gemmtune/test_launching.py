@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,25 +15,18 @@ import gemmtune
 from gemmtune import launching
 from gemmtune.arrays import Array, ArrayRefused
 from gemmtune.exact import Exact
-from gemmtune.found import Found
-from space.devices import profile_named
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.unit.tuner.tables.test_exporters import entry, table
 from tuner.errors import SettingsError, TableError
 from tuner.settings import Settings
 from tuner.tables.entries import canonical
-from workers.build import BuildFailure
 from workers.cuda import device
-from workers.cuda import driver as cuda
-from workers.cuda.copies import Strides
-from workers.cuda.families import prepared
 from workers.cuda.machine import Machine
 from workers.errors import CacheError, DriverError
-from workers.measurement import DeviceFacts
 
 CALLERS = 7_000
+SOURCE = Exact("NVIDIA H200", {})
 
 
 class Driver(threading.local):
@@ -94,12 +86,12 @@ class Calls:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    driver, source = Driver(), Exact("NVIDIA H200", {})
+    driver = Driver()
     made = Calls(driver)
     monkeypatch.setattr(device, "cu", driver)
     monkeypatch.setattr(launching, "array_of", made.array_of)
     monkeypatch.setattr(launching, "device_of", lambda array, name: array.device)
-    monkeypatch.setattr(launching, "_source", lambda table, stale: source)
+    monkeypatch.setattr(launching, "_source", lambda table, stale: SOURCE)
     monkeypatch.setattr(launching, "_Call", made)
     device._primary.cache_clear()
     yield made
@@ -107,11 +99,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     device._primary.cache_clear()
 
 
-def launch(ordinal: int, stream: int = 5) -> None:
+def launch(ordinal: int, stream: int = 5, table: str | None = "table.json") -> None:
     def array(address: int, *shape: int) -> Any:  # noqa: ANN401
         return Array(address, shape, (shape[1], 1), "bf16", ordinal, None)
 
-    gemmtune.launch(array(0x1000, 8, 16), array(0x2000, 16, 32), array(0x3000, 8, 32), stream, table=Path("table.json"))
+    gemmtune.launch(array(0x1000, 8, 16), array(0x2000, 16, 32), array(0x3000, 8, 32), stream, table=table)
 
 
 def test_every_call_runs_under_the_context_of_its_operands_gpu(calls: Calls) -> None:
@@ -145,6 +137,17 @@ def test_two_per_thread_default_streams_share_no_scratch_memory(calls: Calls, st
         thread.start()
         thread.join()
     assert sum(what == "made" for what, *_ in calls.noted) == kernels
+
+
+@pytest.mark.parametrize(("table", "asked"), [("mine.json", "mine.json"), (None, "set.json")])
+def test_a_table_that_is_named_goes_before_that_of_the_settings(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, table: str | None, asked: str
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(launching, "settings", lambda: Settings(table=Path("set.json")))
+    monkeypatch.setattr(launching, "_source", lambda table, stale: opened.append(table) or SOURCE)
+    launch(0, table=table)
+    assert opened == [asked]
 
 
 @pytest.mark.parametrize(("place", "name"), [(0, "a"), (1, "b"), (2, "out")])
@@ -210,125 +213,6 @@ def test_scales_are_two(calls: Calls, count: int) -> None:
     with pytest.raises(ArrayRefused, match=f"scales are {count}: give two"):
         gemmtune.launch(a, b, out, 5, scales=scales, table=Path("table.json"))
     assert calls.noted == []
-
-
-class Memory:
-    """A driver that gives addresses, and keeps those that are in use; its programs have one name for all kernels."""
-
-    def __init__(self, real: Any) -> None:  # noqa: ANN401
-        self.used: set[object] = set()
-        self.set: list[tuple[bool, int, int]] = []
-        self.capturing = False
-        self._real, self._next = real, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._real, name)
-
-    def cuMemAlloc(self, size_bytes: int) -> tuple[int, int]:  # noqa: N802
-        self._next += 0x1000
-        self.used.add(self._next)
-        return 0, self._next
-
-    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
-        self.used.remove(address)
-        return (0,)
-
-    def cuMemsetD8(self, address: int, value: int, size_bytes: int) -> tuple[int]:  # noqa: N802
-        self.set.append((address in self.used, value, size_bytes))
-        return (0,)
-
-    def cuCtxSynchronize(self) -> tuple[int]:  # noqa: N802
-        return (0,)
-
-    def cuStreamIsCapturing(self, stream: object) -> tuple[int, int]:  # noqa: N802
-        return 0, int(self.capturing)
-
-    def load(self, cubin: bytes) -> Memory:
-        self.used.add("program")
-        return self
-
-    def function(self, name: str) -> cuda.PlannedFunction:
-        return cuda.PlannedFunction(name, lambda cluster: 132)
-
-    def unload(self) -> None:
-        self.used.remove("program")
-
-
-class One:
-    """A source of one config for whatever is asked."""
-
-    def __init__(self, family: str, **knobs: int) -> None:
-        self._config = family_named(family).config(knobs)
-
-    def find(self, problem: Gemm, name: str) -> Found:
-        return Found(self._config, "measured", "measured", program=b"cubin")
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    made, h200 = Memory(cuda.cu), profile_named("NVIDIA H200")
-    facts = DeviceFacts(h200.name, h200.arch.name, "cuda", "", "", h200.sm_count, h200.l2_bytes, 0)
-    for name in ("cuMemsetD8", "cuCtxSynchronize"):
-        monkeypatch.setattr(cuda.cu, name, getattr(made, name))
-    monkeypatch.setattr(cuda, "cu", made)
-    monkeypatch.setattr(prepared, "Module", made.load)
-    monkeypatch.setattr(device, "open_device", lambda ordinal: facts)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("family", "problem", "said"),
-    [
-        ("gemv", Gemm.of(1, 64, 128), "reads dense operands"),
-        ("sm90_wgmma", Gemm.of(1, 64, 129), "packs dense operands"),
-    ],
-)
-def test_a_refused_kernel_keeps_no_memory(memory: Memory, family: str, problem: Gemm, said: str) -> None:
-    with pytest.raises(ArrayRefused, match=said):
-        launching._Call(One(family), problem, 0, 5, (("b", Strides(136, 64 * 136)),))  # type: ignore[arg-type]
-    assert memory.used == set()
-
-
-def test_a_kernel_keeps_its_program_and_memory_of_which_the_semaphores_are_zero(memory: Memory) -> None:
-    made = launching._Call(One("gemv", split_k=4), Gemm.of(1, 64, 4096), 0, 5, ())  # type: ignore[arg-type]
-    # The program, an address for descriptors, partial sums and semaphores: one for each of four tiles.
-    assert (len(memory.used), memory.set) == (4, [(True, 0, 4 * 16)])
-    assert made.alignment_bytes["a"] == 16
-
-
-def test_nothing_is_loaded_while_the_stream_is_captured(memory: Memory) -> None:
-    memory.capturing = True
-    with pytest.raises(ArrayRefused, match="the stream is being captured: call it once before the capture"):
-        launching._Call(One("gemv"), Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
-    assert memory.used == set()
-
-
-def test_a_tables_config_that_a_newer_rule_forbids_is_refused(memory: Memory) -> None:
-    found = One("sm90_wgmma", tile_n=256, stages=12)
-    with pytest.raises(ArrayRefused, match=r"the measured config breaks smem\.capacity \(.*; tune again"):
-        launching._Call(found, Gemm.of(4096, 4096, 4096), 0, 5, ())  # type: ignore[arg-type]
-    assert memory.used == set()
-
-
-def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memory) -> None:
-    none = "on NVIDIA H200: the table leaves this problem to the library"
-    for found, why in ((One("cublaslt"), "on NVIDIA H200: cublaslt was the fastest"), (Exact("NVIDIA H200", {}), none)):
-        with pytest.raises(ArrayRefused, match=f"{why}; use your library's own product"):
-            launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
-    assert memory.used == set()
-
-
-@pytest.mark.parametrize(
-    "built", [SimpleNamespace(digest="another", cubin=b"cubin"), BuildFailure("measured", "planted", "")]
-)
-def test_without_the_measured_program_nothing_is_loaded(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, built: object
-) -> None:
-    monkeypatch.setattr("workers.build.compile_source", lambda *_: built)
-    found = SimpleNamespace(find=lambda *_: Found(family_named("gemv").config({}), "", build_digest="measured"))
-    with pytest.raises(ArrayRefused, match="the measured program can't be built here: use a bundle"):
-        launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
-    assert memory.used == set()
 
 
 def test_without_a_folder_for_builds_a_launch_is_refused(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
