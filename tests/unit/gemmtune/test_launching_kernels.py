@@ -18,10 +18,10 @@ from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import BuildFailure
-from workers.cuda import device
+from workers.cuda import calls, device
 from workers.cuda import driver as cuda
 from workers.cuda.copies import Strides
-from workers.cuda.families import gemv, prepared
+from workers.cuda.families import gemv, prepared, shared
 from workers.measurement import DeviceFacts
 
 
@@ -163,6 +163,16 @@ def test_where_rows_lie_apart_the_kernel_is_tried_before_it_is_kept(
     assert memory.done == [(1, 2, 3), "waited for 5", (4, 5, 6), "waited for 5"]
     # Its program, and an address for descriptors.
     assert len(memory.used) == kept
+
+
+def test_scales_are_read_where_the_caller_has_them(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls.CallOn, "scale", lambda _, *at: memory.done.append(at))
+    monkeypatch.setattr(calls.CallOn, "__call__", lambda _, *at: memory.done.append(at))
+    monkeypatch.setattr(shared.Box, "encode", lambda box, address: ctypes.create_string_buffer(128))
+    problem = Gemm.of(64, 4096, 4096, "fp8_e4m3", epilogue="scaled_rowwise")
+    made = launching._Call(One("sm90_wgmma", tile_n=64, tile_k=128), problem, 0, 5, ())  # type: ignore[arg-type]
+    made.on(1, 2, 3, 4, 5)
+    assert memory.done == [(4, 5), (1, 2, 3, 0, 0, 1.0, 0.0)]
 
 
 def test_operands_are_copied_to_the_gpu_and_back_and_their_memory_is_freed(memory: Memory) -> None:
