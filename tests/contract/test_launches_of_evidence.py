@@ -1,0 +1,51 @@
+"""A measured best is told stale by its kernel's text alone, so what else decides a launch changes with that text only.
+
+Constants of a build are derived by rules, and arguments of a launch are made by Python: pinned here beside the text.
+`python -m tests.contract.test_launches_of_evidence` pins them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+from space.devices import reference_profile
+from space.registry import family_named
+from tests.integration.workers.test_calls import CASES, H200
+from workers.cuda.plans import plan_of
+from workers.kernels.source import source_of_family
+
+PINS: Final = Path(__file__).resolve().parents[1] / "data" / "launches.json"
+
+
+def today() -> dict[str, dict[str, str]]:
+    """Of each family: the digest of its text, and that of the constants and arguments of its cases."""
+    said: dict[str, list[str]] = {}
+    for problem, name, knobs in CASES:
+        family, config = family_named(name), family_named(name).config(knobs)  # type: ignore[arg-type]
+        constants = family.compile_constants(problem, config, reference_profile("sm_90a"))
+        said.setdefault(name, []).extend((repr(sorted(constants.items())), plan_of(problem, config, "", H200)))
+    return {
+        name: {
+            "text": source_of_family(family_named(name)).digest,
+            "launches": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        }
+        for name, lines in said.items()
+    }
+
+
+def test_launches_change_with_their_kernels_text_alone() -> None:
+    pinned = json.loads(PINS.read_text())
+    for name, now in today().items():
+        then = pinned[name]
+        assert now["launches"] == then["launches"] or now["text"] != then["text"], (
+            f"{name}: constants or arguments of a launch changed, and its text did not: bests that were measured with "
+            "the old ones would still count as measured. Change a comment of the kernel too, then pin both anew"
+        )
+        assert now == then, f"{name}: the kernel's text changed: pin it anew, as this module says"
+
+
+if __name__ == "__main__":
+    PINS.write_text(json.dumps(today(), indent=2) + "\n")
