@@ -19,6 +19,8 @@ INPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "tf32", torch.float8_e4m3fn: "fp8_e4m3",
     torch.float8_e5m2: "fp8_e5m2", torch.int8: "int8", torch.uint8: "uint8",
 }  # fmt: skip
+#: dtypes that are multiplied by one another too.
+_MIXED: Final = ((torch.float8_e4m3fn, torch.float8_e5m2), (torch.int8, torch.uint8))
 _MULTIPLIED: Final = f"kernels multiply {', '.join(map(str, INPUTS))}; convert it"
 OUTPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "f32", torch.float8_e4m3fn: "fp8_e4m3",
@@ -118,6 +120,8 @@ def check_composed(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | N
     check_devices(a, b, bias, source)
     if b.dtype not in INPUTS:
         raise Refused(f"b is {b.dtype}: {_MULTIPLIED}")
+    if a.dtype != b.dtype and not any(a.dtype in each and b.dtype in each for each in _MIXED):
+        raise Refused(f"b is {b.dtype} beside an a of {a.dtype}: convert one")
     if a.is_floating_point() != dtype.is_floating_point:
         raise Refused(f"C can't have out_dtype {dtype} where a is {a.dtype}: both are integers, or neither is")
     if bias is not None and list(bias.shape) != shape[-1:]:

@@ -39,6 +39,8 @@ REFUSALS = [
     ({"b": random(33, 8)}, "a's columns must be b's rows"),
     ({"b": random(3, 32, 8)}, "batches are not broadcast"),
     ({"b": random(32, 8, dtype=torch.complex64)}, "b is torch.complex64: kernels multiply"),
+    ({"b": random(32, 8, dtype=torch.float16)}, "b is torch.float16 beside an a of torch.bfloat16: convert one"),
+    ({"b": random(32, 8, dtype=torch.float8_e4m3fn), "out_dtype": torch.float32}, "b is torch.float8_e4m3fn beside"),
     ({"b": torch.empty(32, 8, dtype=BF16, device="meta")}, "b is on meta, a on cpu"),
     ({"bias": random(1)}, r"bias is \(1,\)"),
     ({"bias": random(3, 4, 8)}, r"bias is \(3, 4, 8\)"),
@@ -61,6 +63,15 @@ def test_gradients_need_no_layout_of_the_kernels() -> None:
     found.sum().backward()
     assert a.grad is not None
     assert a.grad.count_nonzero() == 32
+
+
+@pytest.mark.parametrize(
+    "given", [(torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e5m2, torch.float8_e5m2)], ids=str
+)
+def test_8_bit_floats_of_both_kinds_go_together_with_gradients_too(given: tuple[torch.dtype, torch.dtype]) -> None:
+    a, b = random(4, 32, dtype=given[0]), random(32, 8, dtype=given[1])
+    bias = torch.zeros(8, requires_grad=True)
+    assert torch.equal(gemm(a, b, bias=bias, out_dtype=torch.float32), a.float() @ b.float())
 
 
 @pytest.mark.parametrize("given", [{"bias": random(3, 4, 8)}, {"source": random(8)}, {"out_dtype": torch.int8}])
