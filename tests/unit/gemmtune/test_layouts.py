@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from gemmtune.layouts import layout_of
@@ -26,3 +28,40 @@ def test_a_vector_is_one_line_and_listed_as_it_is_looked_up(
 ) -> None:
     assert layout_of(shape, strides, 2) == (letter, apart)
     assert _letter(Array(shape, strides, "bfloat16")) == letter
+
+
+STEP = 8  # elements of two bytes in 16
+SHAPES = [shape for batch in (1, 2, 3) for shape in product((batch,), (1, 2, 3, 8), (1, 2, 3, 8))]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_whatever_is_taken_is_read_where_it_lies(shape: tuple[int, int, int]) -> None:
+    for strides in product((0, 4, 6, 8, 9, 16, 24, 64), (0, 1, 2, 3, 8, 16), (0, 1, 2, 3, 8, 16)):
+        found = layout_of(shape, strides, 2)
+        if found is None:
+            continue
+        letter, lies = found
+        lines, width = shape[1:] if letter == "n" else shape[:0:-1]
+        line, matrix = (lies.line, lies.matrix) if lies else (width, lines * width)
+        assert lies is None or (line >= width and line % STEP == 0 and (shape[0] == 1 or matrix % STEP == 0))
+        for each, row, column in product(*map(range, shape)):
+            first, second = (row, column) if letter == "n" else (column, row)
+            read = each * matrix + first * line + second
+            assert read == each * strides[0] + row * strides[1] + column * strides[2], (strides, found)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("letter", ["n", "t"])
+@pytest.mark.parametrize(("gap", "beyond"), [(0, 0), (8, 0), (0, 8), (8, 16)])
+def test_dense_matrices_and_lines_a_step_apart_are_taken(
+    shape: tuple[int, int, int], letter: str, gap: int, beyond: int
+) -> None:
+    batch, rows, columns = shape
+    lines, width = (rows, columns) if letter == "n" else (columns, rows)
+    line = -(-width // STEP) * STEP + gap if gap or beyond else width
+    matrix = lines * line + beyond
+    found = layout_of(shape, (matrix, line, 1) if letter == "n" else (matrix, 1, line), 2)
+    assert found is not None
+    assert not (found[1] and (gap, beyond) == (0, 0))
+    if batch == 1:
+        assert layout_of(shape[1:], (line, 1) if letter == "n" else (1, line), 2) == found
