@@ -142,6 +142,24 @@ def test_a_call_for_another_device_makes_it_the_current_one(state: State) -> Non
     assert (seen, state.device, len(calls.noted)) == ([1], 0, 1)
 
 
+def test_a_thread_without_a_context_gets_one_before_its_first_launch(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, made = Calls(), list[tuple[int, int]]()
+    ready = kernel(calls, {}, {})
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: made.append((device, len(calls.noted))))
+
+    def launch_twice() -> None:
+        for _ in range(2):
+            ready.launch(*operands()[:2], None, None, 1.0, 0.0)
+
+    for _ in range(2):
+        thread = threading.Thread(target=launch_twice)
+        thread.start()
+        thread.join()
+    assert made == [(0, 0), (0, 2)]
+
+
 def test_a_misaligned_operand_is_refused_and_nothing_is_launched(state: State) -> None:
     calls = Calls()
     store = torch.zeros(64 * 64 + 8, dtype=torch.bfloat16)

@@ -192,6 +192,7 @@ def test_descriptions_of_a_call_are_freed_with_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Recorder, "matmul_desc_destroy", lambda _, each: freed.append(each))
     monkeypatch.setattr(Recorder, "matrix_layout_destroy", lambda _, each: freed.append(each))
     call = calls.LibraryCall(Gemm.of(16, 16, 16), FAMILY.config({"rank": 0}), library_of(Recorder()))
+    assert len(freed) == 5
     freed.clear()
     ready = call.on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
     ready(1, 2, 3, 0, 0, 1.0, 0.0)
