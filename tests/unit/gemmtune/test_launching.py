@@ -143,11 +143,12 @@ def test_two_per_thread_default_streams_share_no_scratch_memory(calls: Calls, st
 def test_a_table_that_is_named_goes_before_that_of_the_settings(
     calls: Calls, monkeypatch: pytest.MonkeyPatch, table: str | None, asked: str
 ) -> None:
-    opened: list[str] = []
+    opened: list[tuple[str, bool]] = []
     monkeypatch.setattr(launching, "settings", lambda: Settings(table=Path("set.json")))
-    monkeypatch.setattr(launching, "_source", lambda table, stale: opened.append(table) or SOURCE)
+    monkeypatch.setattr(launching, "_source", lambda table, stale: opened.append((table, stale)) or SOURCE)
     launch(0, table=table)
-    assert opened == [asked]
+    # A stale one is not taken unasked.
+    assert opened == [(asked, False)]
 
 
 @pytest.mark.parametrize(("place", "name"), [(0, "a"), (1, "b"), (2, "out")])
