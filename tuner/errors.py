@@ -119,7 +119,13 @@ class ResultRefused(FleetError):
 
 
 class Unreachable(FleetError):
-    """The service does not answer now; the same call may work later."""
+    """The service does not answer now; the same call may work later.
+
+    Attributes:
+        retry_after: seconds that the service, or a proxy before it, asks its caller to wait; 0 where neither says.
+    """
+
+    retry_after = 0.0
 
 
 class BuildRefused(TunerError):

@@ -6,7 +6,10 @@ Agents, `gemmtune campaign` and the user's `gemmtune.Client` share it; they diff
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from operator import index
 from typing import Any, Final, Self
 
@@ -230,7 +233,10 @@ class ServiceClient:
     def _check(self, status: int, headers: Mapping[str, str], content: Callable[[], bytes]) -> None:
         """Raises the exception for a response that is no answer."""
         if status >= 400:
-            raise self._refusal(status, content())
+            refusal = self._refusal(status, content())
+            if isinstance(refusal, Unreachable):
+                refusal.retry_after = _seconds_asked(headers.get("retry-after", ""))
+            raise refusal
         # gemmtune sends nobody to another address, and says Not Modified only where it was asked.
         if status >= 300 and status != 304:
             raise self.foreign(f"it redirects to {headers.get('location', 'nowhere')[:200]}; give that address")
@@ -243,6 +249,20 @@ class ServiceClient:
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)
+
+
+def _seconds_asked(said: str) -> float:
+    """The wait in a `Retry-After`, which holds seconds or a date; 0 where it holds neither."""
+    try:
+        seconds = float(said) if said.strip().isdigit() else (_moment(said) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):
+        return 0.0
+    return seconds if 0 < seconds < math.inf else 0.0
+
+
+def _moment(said: str) -> datetime:
+    found = parsedate_to_datetime(said)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _lines(parts: Iterator[str]) -> Iterator[str]:

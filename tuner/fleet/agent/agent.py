@@ -17,14 +17,9 @@ from typing import Final, TypeVar
 
 from tuner.errors import FleetError, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
 from tuner.evidence.columns import storable
+from tuner.fleet.agent.backoff import Backoff, asked
 from tuner.fleet.agent.coordinator import Coordinator
-from tuner.fleet.agent.round_runner import (
-    FIRST_WAIT_SECONDS,
-    LONGEST_WAIT_SECONDS,
-    Abandoned,
-    RetryWhileHeld,
-    RoundRunner,
-)
+from tuner.fleet.agent.round_runner import Abandoned, RetryWhileHeld, RoundRunner
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from tuner.prediction.learned import LearnedModel
 from tuner.settings import END_SECONDS
@@ -194,7 +189,7 @@ class Agent:
             SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
             Unreachable, StoreError: the service has not answered for too long.
         """
-        wait, tries, started = FIRST_WAIT_SECONDS, 0, time.monotonic()
+        backoff, tries, started = Backoff(), 0, time.monotonic()
         while True:
             try:
                 return call()
@@ -202,16 +197,17 @@ class Agent:
                 if time.monotonic() - started > _SLOT_SECONDS:
                     raise
                 _log.warning("%s", taken)
+                wait = backoff.after(taken)
             except (Unreachable, StoreError) as error:
                 if time.monotonic() - started >= self._patience_seconds:
                     raise
                 _log.warning("%s; trying again", error)
+                wait = backoff.after(error)
             tries += 1
             if self._over() or (most_tries is not None and tries >= most_tries):
                 return None
             if self._leaving.wait(wait) and most_tries is None:
                 return None
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
 
 class _Heartbeats:
@@ -255,9 +251,9 @@ class _Heartbeats:
                 self.stop.set()
                 return
             except Exception as error:
-                # The round continues, and the next heartbeat comes sooner.
+                # The round continues, and the next heartbeat comes sooner, or it would find the worker gone.
                 _log.warning("a heartbeat failed: %s", error)
-                wait = self._seconds / 5
+                wait = min(max(self._seconds / 5, asked(error)), self._seconds)
                 continue
             if orders.drain:
                 self.draining.set()

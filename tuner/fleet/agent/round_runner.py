@@ -14,6 +14,7 @@ from space.config import Config
 from space.errors import SpaceError
 from space.registry import config_named, problem_from_key
 from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
+from tuner.fleet.agent.backoff import Backoff
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import RoundProgress, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
@@ -26,9 +27,6 @@ from workers.ports import Round, Worker
 
 #: Most candidates that one round screens; keeps a report far below the size limit of a request body.
 MOST_OF_A_ROUND: Final = 512
-#: Delay before a call is retried; doubled each time, up to the longest.
-FIRST_WAIT_SECONDS: Final = 0.2
-LONGEST_WAIT_SECONDS: Final = 3.0
 _log = logging.getLogger("gemmtune.agent")
 T = TypeVar("T")
 
@@ -59,7 +57,7 @@ class RetryWhileHeld:
             ResultRefused: a value of the call can't be stored, now or later.
             Unreachable, StoreError: the service has not answered for too long.
         """
-        wait, started = FIRST_WAIT_SECONDS, time.monotonic()
+        backoff, started = Backoff(), time.monotonic()
         while True:
             try:
                 return call()
@@ -71,11 +69,11 @@ class RetryWhileHeld:
                 if time.monotonic() - started >= self._patience_seconds:
                     raise
                 _log.warning("%s; trying again", error)
+                wait = backoff.after(error)
             if self._over():
                 raise Abandoned("this worker was told to end, and the service took no report")
             if self._gone.wait(wait):
                 raise Abandoned("the service counts this worker as gone")
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
 
 class RoundRunner:

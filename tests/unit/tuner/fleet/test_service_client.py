@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 
 import httpx2
@@ -65,3 +67,32 @@ def test_a_server_that_fails_may_be_asked_again_and_one_that_refuses_may_not(sta
     ):
         service.call("GET", "/v1/campaigns")
     assert isinstance(refused.value, Unreachable) is passes
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0), ("", 0.0), ("soon", 0.0), ("-3", 0.0), ("²", 0.0), ("9" * 400, 0.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("Wed, 21 Oct 2015 07:28:00", 0.0), ("Wed, 99 Oct 2015 07:28:00", 0.0),
+    ],
+)  # fmt: skip
+def test_the_wait_that_a_service_or_its_proxy_asks_for_is_told(status: int, said: str, seconds: float) -> None:
+    busy = httpx2.Response(status, text="<html>busy</html>", headers={"Retry-After": said.encode()})
+    with (
+        ServiceClient("http://127.0.0.1:8080", transport=httpx2.MockTransport(lambda request: busy)) as service,
+        pytest.raises(Unreachable) as refused,
+    ):
+        service.call("POST", "/v1/workers/1:claim")
+    assert refused.value.retry_after == seconds
+
+
+def test_a_wait_may_be_a_date() -> None:
+    until = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    busy = httpx2.Response(503, headers={"Retry-After": until})
+    with (
+        ServiceClient("http://127.0.0.1:8080", transport=httpx2.MockTransport(lambda request: busy)) as service,
+        pytest.raises(Unreachable) as refused,
+    ):
+        service.call("POST", "/v1/workers/1:claim")
+    assert 0 < refused.value.retry_after <= 3600
