@@ -38,7 +38,7 @@ from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.errors import CampaignError, StoreError, Unreachable
 from tuner.exits import EXIT_NOTHING
-from tuner.fleet.campaigns.campaigns import Campaigns, request_key
+from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import Document, document
 from tuner.fleet.campaigns.estimate import estimate
@@ -146,7 +146,7 @@ def run(
     turns: Turns = 30,
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
-    again: Annotated[bool, typer.Option("--again", help="Create a new one even if this one ran before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Create a new one if this one has ended.")] = False,
     dry_run: DryRun = False,
     db: Db = None,
     as_json: Json = False,
@@ -167,7 +167,7 @@ def run(
             _estimate_here(worker, store, request, as_json)
         return
     with open_store(db) as store:
-        campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
+        campaign = Campaigns(store).run(request, again)
         _check_goes_on(campaign)
         say_device(facts)
         with shown.watching(quiet=as_json) as show_progress:

@@ -88,6 +88,23 @@ def test_a_campaign_runs_here_and_the_same_command_resumes_it(shell: CampaignShe
     ]
 
 
+def test_what_runs_again_is_resumed_as_well(tmp_path: Path) -> None:
+    shell = CampaignShell(tmp_path, str(tmp_path / "store.db"))
+    words = ("campaign", "run", str(shell.home / "list.csv"), "--device", "recorded:h200", "--json")
+
+    def ran(*more: str) -> int:
+        return int(shell(*words, *more).json["progress"]["campaign"]["id"])
+
+    # None of them gets to the end: it is as if each had been interrupted.
+    with patch.object(EmbeddedRun, "run"):
+        assert [ran(), ran("--again"), ran()] == [1, 1, 1]
+        assert shell("campaign", "cancel", "1").code == 0
+        assert [ran("--again"), ran("--again"), ran()] == [2, 2, 2]
+        assert shell("campaign", "cancel", "2").code == 0
+        assert shell(*words).code == 3
+        assert [ran("--again"), ran()] == [3, 3]
+
+
 def test_a_dry_run_makes_nothing(shell: CampaignShell) -> None:
     before = shell("campaign", "list", "--json").out
     said = shell("campaign", "create", "--ladder", "m=1..8192:x2 n=4096,4097 k=4096", "--dry-run")

@@ -87,6 +87,23 @@ class Campaigns:
             self._queue.align(session)
             return campaign_of(row), True
 
+    def run(self, request: CampaignRequest, again: bool = False) -> Campaign:
+        """The campaign that ran this request last; a new one if there is none, or if that has ended and `again` is set.
+
+        Raises:
+            CampaignError, FamilyError: as `create`.
+        """
+        key = f"request:{digest_of(request)}"
+        ran = CampaignRow.idempotency_key.startswith(key, autoescape=True)
+        with self._store.transaction() as session:
+            last = session.scalar(select(CampaignRow).where(ran).order_by(CampaignRow.id.desc()).limit(1))
+            if last is not None:
+                if not again or last.finished_at is None:
+                    return campaign_of(last)
+                # Two that run it again at once share the campaign.
+                key = f"{key} after {last.id}"
+        return self.create(request, key)[0]
+
     def get(self, campaign_id: int) -> Campaign:
         """One campaign.
 
@@ -194,11 +211,6 @@ def _add_problems(
             for problem, count in by_gain(session, request, name, kind)
         ]
         session.execute(insert(CampaignProblemRow), rows)
-
-
-def request_key(request: CampaignRequest) -> str:
-    """An idempotency key that makes equal requests the same campaign."""
-    return f"request:{digest_of(request)}"
 
 
 def digest_of(request: CampaignRequest) -> str:
