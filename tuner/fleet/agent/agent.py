@@ -20,7 +20,7 @@ from tuner.evidence.columns import storable
 from tuner.fleet.agent.backoff import Backoff, asked
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.round_runner import Abandoned, RetryWhileHeld, RoundRunner
-from tuner.fleet.campaigns.records import RoundReport, RoundTask
+from tuner.fleet.campaigns.records import RoundReport, RoundTask, slot_of
 from tuner.prediction.learned import LearnedModel
 from tuner.settings import END_SECONDS
 from workers.errors import CacheError
@@ -112,7 +112,7 @@ class Agent:
         _log.info("worker %d: %s on %s", welcome.worker_id, self._name, facts.name)
         with _Heartbeats(self._coordinator, welcome.worker_id, welcome.heartbeat_seconds) as heartbeats:
             while not (self._leaving.is_set() or heartbeats.draining.is_set()):
-                task = self._until_reached(lambda: self._coordinator.claim(welcome.worker_id))
+                task = self._until_reached(lambda: self._claim(welcome.worker_id))
                 if heartbeats.gone.is_set():
                     raise WorkerGone(f"worker {welcome.worker_id} missed its heartbeats: registering again")
                 if task is None:
@@ -134,6 +134,17 @@ class Agent:
                 self._until_reached(lambda: self._leave(welcome.worker_id), most_tries=3)
         self._leaving.set()
 
+    def _claim(self, worker_id: int) -> RoundTask | None:
+        """The next round.
+
+        Raises:
+            WorkerGone: another worker has this number, whose round is left to it.
+        """
+        task = self._coordinator.claim(worker_id)
+        if task and task.slot not in ("", slot_of(self._name, self._device.facts)):
+            raise WorkerGone(f"the worker on {task.slot} has number {worker_id} now: registering again")
+        return task
+
     def _leave(self, worker_id: int) -> None:
         """Leaves; hands back a round that it holds unknowingly, because the answer to its last claim was lost."""
         try:
@@ -141,7 +152,7 @@ class Agent:
         except (Unreachable, WorkerGone):
             raise
         except FleetError:
-            task = self._coordinator.claim(worker_id)
+            task = self._claim(worker_id)
             if task is None:
                 raise
             self._coordinator.finish(task, RoundReport(handed_back=True))

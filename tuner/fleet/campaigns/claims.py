@@ -46,10 +46,10 @@ _OPENED: Final = (
 )
 
 
-def held(session: Session, worker_id: int, seconds: float) -> RoundTask | None:
+def held(session: Session, worker: LiveWorker, seconds: float) -> RoundTask | None:
     """The task of the round that a worker holds."""
-    row = session.execute(_RUNNING, {"worker": worker_id}).one_or_none()
-    return _task(row, row.id, row.lease, seconds) if row else None
+    row = session.execute(_RUNNING, {"worker": worker.id}).one_or_none()
+    return _task(row, row.id, row.lease, seconds, worker.slot) if row else None
 
 
 def claim(session: Session, queue: TableQueue, worker: LiveWorker, seconds: float) -> RoundTask | None:
@@ -62,7 +62,7 @@ def claim(session: Session, queue: TableQueue, worker: LiveWorker, seconds: floa
         lease = secrets.token_hex(16)
         if item and (round_id := _begin(session, item, job, worker, lease)):
             session.execute(_OPENED, {"item": job.item_id})
-            return _task(item, round_id, lease, seconds)
+            return _task(item, round_id, lease, seconds, worker.slot)
         # Its campaign does not run, or its problem runs in another one.
         queue.release(session, job.id, again=False)
     return None
@@ -86,9 +86,9 @@ def _inserting(dialect: str) -> ReturningInsert[int]:
     return begun
 
 
-def _task(item: Row[Any], round_id: int, lease: str, seconds: float) -> RoundTask:
+def _task(item: Row[Any], round_id: int, lease: str, seconds: float, slot: str) -> RoundTask:
     budget = CampaignBudget(**item.budget).of_problem(item.tried if item.closing else None)
     return RoundTask(
         round_id, lease, item.key, budget.candidates, budget.turns, budget.target, seconds,
-        suspects_next(item.attempts, item.suspects), finalists_next(item.attempts),
+        suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,
     )  # fmt: skip

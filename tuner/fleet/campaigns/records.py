@@ -202,6 +202,11 @@ class Worker:
 # ------------------------------------------------------------------------------------------------ rounds
 
 
+def slot_of(name: str, facts: DeviceFacts) -> str:
+    """What only one live worker has: its GPU, or on a recorded device its name."""
+    return f"gpu:{facts.uuid}" if facts.kind == "cuda" else f"recorded:{name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """Reply to a worker that registers.
@@ -227,6 +232,8 @@ class RoundTask:
         seconds: after this time no further batch starts.
         only: keys of the only candidates to measure, because an earlier round with them failed; empty for all.
         finalists: how many enter the finals.
+        slot: of the worker that holds the round; empty from older services. Where it is another's, that worker has got
+            the caller's number: the store was replaced by an empty or a restored one.
     """
 
     round_id: int
@@ -238,6 +245,7 @@ class RoundTask:
     seconds: float
     only: tuple[str, ...] = ()
     finalists: int = FINALISTS
+    slot: str = ""
 
     @property
     def budget(self) -> Budget:

@@ -72,7 +72,7 @@ class Rounds:
         """
         with self._store.transaction(writes=True) as session:
             worker, seconds = touch(session, self._queue, worker_id, token_id), self._timing.round_seconds
-            task = claims.held(session, worker_id, seconds)
+            task = claims.held(session, worker, seconds)
             if task or worker.status == "draining":
                 return task
             task = claims.claim(session, self._queue, worker, seconds)

@@ -24,7 +24,7 @@ from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id
 from tuner.fleet.campaigns.clock import now
-from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker
+from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker, slot_of
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import TableQueue, queue_name
 from tuner.fleet.queue.on_postgresql import HEARTBEATS
@@ -58,7 +58,7 @@ class Workers:
             SlotTaken: another live worker has this GPU, or this name on a recorded device.
         """
         check_facts(name, facts)
-        slot = f"gpu:{facts.uuid}" if facts.kind == "cuda" else f"recorded:{name}"
+        slot = slot_of(name, facts)
         try:
             with self._store.transaction(writes=True) as session:
                 self._check_slot(session, slot, token_id)
@@ -232,6 +232,7 @@ class LiveWorker(NamedTuple):
     at: datetime
     queue: str
     engine_id: int
+    slot: str
 
 
 def touch(session: Session, queue: TableQueue, worker_id: int, token_id: int | None) -> LiveWorker:
@@ -244,7 +245,7 @@ def touch(session: Session, queue: TableQueue, worker_id: int, token_id: int | N
     row = session.execute(queue.heartbeat, {"worker": worker_id, "token": token_id}).one_or_none()
     if row is None:
         raise _absent(session, worker_id, token_id)
-    return LiveWorker(worker_id, row[0], utc(row[1]), row[2], row[3])
+    return LiveWorker(worker_id, row[0], utc(row[1]), *row[2:5])
 
 
 def sign_off(session: Session, queue: TableQueue, row: WorkerRow, because: str) -> None:

@@ -56,8 +56,8 @@ class TableQueue:
         registered: condition on `WorkerRow`: the queue still knows the worker.
         heartbeat_at: time of the last heartbeat of a `WorkerRow`.
         heartbeat: statement with parameters `worker` and `token`: records a heartbeat of a registered worker of this
-            token that is not gone, locks its row and returns status, the database's time, queue and engine_id; no row
-            for any other worker.
+            token that is not gone, locks its row and returns status, the database's time, queue, engine_id and slot;
+            no row for any other worker.
     """
 
     registered: ColumnElement[bool] = WorkerRow.engine_id.is_not(None)
@@ -67,7 +67,7 @@ class TableQueue:
         .where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone", registered)
         .where(WorkerRow.token_id.is_not_distinct_from(bindparam("token")))
         .values(beat_at=bindparam(None, callable_=lambda: datetime.now(UTC), type_=DateTime(timezone=True)))
-        .returning(WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id)
+        .returning(WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id, WorkerRow.slot)
         .execution_options(synchronize_session=False)
     )
 

@@ -86,11 +86,11 @@ _PRUNE = (
 #: The worker's row is locked before the engine's, as everywhere.
 _HEARTBEAT = text("""
     WITH present AS MATERIALIZED (
-        SELECT status, queue, engine_id FROM worker
+        SELECT status, queue, engine_id, slot FROM worker
         WHERE id = :worker AND status <> 'gone' AND token_id IS NOT DISTINCT FROM CAST(:token AS integer)
         FOR UPDATE
     )
-    SELECT status, clock_timestamp(), queue, engine_id, procrastinate_update_heartbeat_v1(engine_id)
+    SELECT status, clock_timestamp(), queue, engine_id, slot, procrastinate_update_heartbeat_v1(engine_id)
     FROM present JOIN procrastinate_workers ON procrastinate_workers.id = engine_id
 """)
 #: Heartbeats of many workers: status of each, and of the campaign whose round it holds. Never waits for a lock: a
