@@ -85,9 +85,9 @@ class Sweeper:
         """One pass over everything, or a look whether there is anything; what it changed, by kind.
 
         Raises:
-            StoreError: the database cannot be used; silence is counted anew from the next pass on.
+            StoreError: the database refuses a step, or cannot be used: silence is then counted anew.
         """
-        swept, at = Counter[str](), self._clock()
+        swept, at, answers = Counter[str](), self._clock(), False
         if at - self._last_sweep > self._timing.silence_seconds:
             # This process slept, and perhaps no service heard the workers meanwhile.
             self._listening_since = at
@@ -95,6 +95,7 @@ class Sweeper:
             if at - self._last_reconciled < RECONCILE_EVERY_SECONDS and not self._at_work():
                 return swept
             swept["workers lost"] = self._lose_workers(at)
+            answers = True
             self._rest()
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
@@ -118,7 +119,9 @@ class Sweeper:
                     self._last_deleted = at
                 swept += deleted
         except StoreError:
-            self._listening_since = self._clock()
+            # Where the database answers and refuses another step each time, workers are heard, and may be lost.
+            if not answers or self._clock() - at > self._timing.heartbeat_seconds / 2:
+                self._listening_since = self._clock()
             raise
         finally:
             self._last_sweep = self._clock()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
 
-from tests.fleet import PROBLEMS, Fleet, time_of
+from tests.fleet import BY_HAND, PROBLEMS, Fleet, time_of
 from tests.support import measured
+from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -78,3 +80,25 @@ def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fle
     assert [each.stopped_because for each in ended] == [
         "the campaign's GPU time is spent", "every problem has ended",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(0.0, 1), (BY_HAND.heartbeat_seconds, 0)], ids=["refuses", "hangs"])
+def test_a_step_that_always_fails_keeps_no_round_of_a_lost_worker(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seconds: float, lost: int
+) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    fleet.hand().claimed()
+
+    def fails(*_: object) -> Counter[str]:
+        fleet.clock += seconds
+        raise StoreError("permission denied for table deleted_rounds")
+
+    monkeypatch.setattr("tuner.fleet.campaigns.sweep.delete_old", fails)
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            fleet.sweeper.sweep()
+    fleet.fall_silent()
+    with pytest.raises(StoreError):
+        fleet.sweeper.sweep()
+    # While the database hangs, nobody hears the workers.
+    assert len(fleet.workers.page()) == 1 - lost
