@@ -30,7 +30,7 @@ class Managing(Reading):
             ValueError: `devices` or `ladders` is one text instead of a list.
             GemmtuneError: the campaign is invalid, or the service can't be reached.
         """
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
         body = _campaign(name, devices, problems, ladders, budget, priority)
         return self._service.document("POST", "/v1/campaigns", body, headers=headers)
 

@@ -93,11 +93,11 @@ class ServiceClient:
                 f"{url} would send the token in the clear: use https, or --insecure (in Python insecure=True) inside a "
                 f"private network",
             )  # fmt: skip
-        if token and not (token.isascii() and token.isprintable()):
+        if token and not _carried(token):
             raise error_of(
                 0, "bad-token",
-                "the token has a character that no token has, such as a line break: pass it as `gemmtune token create` "
-                "printed it",
+                "the token has a character that no token has, such as a line break or a space: pass it as "
+                "`gemmtune token create` printed it",
             )  # fmt: skip
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport)
@@ -219,8 +219,11 @@ class ServiceClient:
 
     def _sendable(self, headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not (value.isascii() and value.isprintable()):
-                detail = f"{name} is {value[:80]!r}, which no header carries: use printable ASCII characters"
+            if not _carried(value):
+                detail = (
+                    f"{name} is {value[:80]!r}, which no header carries: use printable ASCII characters, and no space "
+                    "at either end"
+                )
                 raise self._error_of(0, "bad-header", detail)
         return dict(headers)
 
@@ -249,6 +252,11 @@ class ServiceClient:
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)
+
+
+def _carried(value: str) -> bool:
+    """Whether HTTP carries a header's value as it is."""
+    return value.isascii() and value.isprintable() and value == value.strip()
 
 
 def _seconds_asked(said: str) -> float:

@@ -81,7 +81,7 @@ class HttpCampaigns:
         self._service = service
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
         return self._service.document("POST", "/v1/campaigns", _body(request), headers=headers, has="id")
 
     def estimate(self, request: CampaignRequest) -> Document:

@@ -9,10 +9,12 @@ from functools import partial
 import httpx2
 import pytest
 
-from tests.fleet import facts, provenance
+from gemmtune import Client
+from tests.fleet import PROBLEMS, facts, provenance
 from tuner.errors import FleetError, Unreachable
 from tuner.fleet.agent.coordinator import HttpCoordinator
-from tuner.fleet.campaigns.records import RoundTask
+from tuner.fleet.campaigns.client import HttpCampaigns
+from tuner.fleet.campaigns.records import CampaignRequest, RoundTask
 from tuner.fleet.service_client import ServiceClient
 
 
@@ -67,6 +69,41 @@ def test_a_server_that_fails_may_be_asked_again_and_one_that_refuses_may_not(sta
     ):
         service.call("GET", "/v1/campaigns")
     assert isinstance(refused.value, Unreachable) is passes
+
+
+@pytest.mark.parametrize("token", ["secret\n", "secret ", " secret", "geheimß"])
+def test_a_token_that_no_header_carries_is_no_silent_service(token: str) -> None:
+    with pytest.raises(FleetError, match="the token has a character that no token has, such as a") as refused:
+        ServiceClient("http://127.0.0.1:9", token)
+    assert not isinstance(refused.value, Unreachable)
+
+
+@pytest.mark.parametrize("key", ["night\n", "night ", " night", "nächtlich"])
+def test_a_key_that_no_header_carries_is_no_silent_service(key: str) -> None:
+    request = CampaignRequest("test", PROBLEMS[:1], (("NVIDIA H200", "cuda"),))
+    with (
+        ServiceClient("http://127.0.0.1:9") as service,
+        pytest.raises(FleetError, match=r"Idempotency-Key is '.*', which no header carries: use printable") as refused,
+    ):
+        HttpCampaigns(service).create(request, key)
+    assert not isinstance(refused.value, Unreachable)
+
+
+def test_an_empty_key_is_no_missing_one() -> None:
+    sent = list[httpx2.Request]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(201, json={"id": 1})
+
+    request, transport = CampaignRequest("test", PROBLEMS[:1], (("NVIDIA H200", "cuda"),)), httpx2.MockTransport(answer)
+    with ServiceClient("http://127.0.0.1:9", transport=transport) as service:
+        for key in ("", None):
+            HttpCampaigns(service).create(request, key)
+    with Client("http://127.0.0.1:9", transport=transport) as client:
+        for key in ("", None):
+            client.create_campaign("test", ["NVIDIA H200"], ladders=["m=1 n=8 k=8"], idempotency_key=key)
+    assert [request.headers.get("idempotency-key") for request in sent] == ["", None] * 2
 
 
 @pytest.mark.parametrize("status", [429, 503])
