@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +16,7 @@ from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus
 
 SPENT = CampaignBudget(candidates=50, rounds=11, gpu_seconds=1.0)
@@ -80,6 +83,47 @@ def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fle
     assert [each.stopped_because for each in ended] == [
         "the campaign's GPU time is spent", "every problem has ended",
     ]  # fmt: skip
+
+
+def lost_after_listening(fleet: Fleet) -> int:
+    """The workers that are lost while a service hears nobody for as long as one may be silent."""
+    for _ in range(2):
+        fleet.clock += BY_HAND.heartbeat_seconds + 1
+        lost = fleet.sweeper.sweep()["workers lost"]
+    return lost
+
+
+def test_time_without_a_service_counts_against_no_worker(fleet: Fleet) -> None:
+    fleet.hand()
+    fleet.pass_time(3_600)
+    fleet.clock += 3_600
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    assert lost_after_listening(fleet) == 1
+
+
+def test_silence_counts_anew_once_the_database_answers_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.hand()
+    fleet.fall_silent()
+    with monkeypatch.context() as down:
+        down.setattr(fleet.store, "transaction", Mock(side_effect=StoreError("the database does not answer")))
+        with pytest.raises(StoreError):
+            fleet.sweeper.sweep()
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    assert lost_after_listening(fleet) == 1
+
+
+@pytest.mark.parametrize("hours", [1, -1], ids=["forward", "back"])
+def test_silence_counts_anew_after_the_databases_clock_was_set(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    fleet.hand()
+    fleet.sweeper.sweep()
+    # Heartbeats from before have times of the other clock.
+    fleet.pass_time(3_600 * hours)
+    set_to = timedelta(hours=hours)
+    monkeypatch.setattr("tuner.fleet.campaigns.sweep.now", lambda session: now(session) + set_to)
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    assert lost_after_listening(fleet) == 1
 
 
 @pytest.mark.parametrize(("seconds", "lost"), [(0.0, 1), (BY_HAND.heartbeat_seconds, 0)], ids=["refuses", "hangs"])
