@@ -161,6 +161,8 @@ CALLS: dict[str, Callable[[Asked, str], object]] = {
     "campaigns.create name": lambda a, s: a.fleet.campaigns.create(request(s))[0].name,
     "campaigns.create device": lambda a, s: a.fleet.campaigns.create(request("n", s))[0].name,
     "campaigns.create key": lambda a, s: a.fleet.campaigns.create(request("n"), s)[0].name,
+    "campaigns.run name": lambda a, s: a.fleet.campaigns.run(request(s)).name,
+    "campaigns.run device": lambda a, s: a.fleet.campaigns.run(request("n", s)).name,
     "workers.register name": lambda a, s: a.fleet.workers.register(s, a.facts()).heartbeat_seconds,
     "workers.register device": lambda a, s: a.fleet.workers.register("w", a.facts(name=s)).heartbeat_seconds,
     "workers.register uuid": lambda a, s: a.fleet.workers.register("w", a.facts(uuid=s)).heartbeat_seconds,
