@@ -1002,6 +1002,7 @@ declare namespace Api {
     seconds: number;
     only: string[];
     finalists: number;
+    slot: string;
   };
   type TimesOut = {
     time_us: (number | null)[];
