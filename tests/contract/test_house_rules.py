@@ -27,6 +27,8 @@ def test_files_are_short() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in sources()}
     assert {str(path): count for path, count in lengths.items() if count > MOST_LINES} == {}
     assert statistics.median(count for count in lengths.values() if count) <= 150
+    tests = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
+    assert {str(path): count for path, count in tests.items() if count > MOST_LINES} == {}
 
 
 def test_kernels_are_short_and_ours() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
-import os
 import shutil
 import struct
 import subprocess
@@ -17,44 +14,16 @@ from typing import Any
 import pytest
 
 from space.config import Config
-from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
+from tests.integration.workers.cpp.cases import CASES, H200, INCLUDES, ROOT, needs_compiler
 from tests.pages import blocks
-from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
-from tuner.files import export_folder
 from workers.cuda import copies, families
 from workers.cuda.families import gemv, mma_sync, packing, prepared, shared, sm90_wgmma
 from workers.cuda.plans import plan_of
 
-ROOT = Path(__file__).resolve().parents[3]
-H200 = profile_named("NVIDIA H200")
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
-
-CASES: list[tuple[Gemm, str, dict[str, object]]] = [
-    (Gemm.parse("4096x4096x4096"), "sm90_wgmma", {}),
-    (Gemm.of(4096, 4096, 4096, epilogue="alpha"), "sm90_wgmma", {"cluster_m": 2, "pdl": 1}),
-    (Gemm.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
-     {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"}),
-    (Gemm.of(16, 28672, 4096), "sm90_wgmma",
-     {"swap_ab": 1, "tile_m": 64, "tile_n": 16, "consumer_warpgroups": 1, "cluster_m": 2, "stages": 4}),
-    (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
-    (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
-    (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
-    (Gemm.of(64, 4096, 4096, "fp8_e4m3", epilogue="scaled_rowwise+bias"), "sm90_wgmma",
-     {"tile_n": 64, "tile_k": 128, "epilogue": "direct"}),
-    (Gemm.of(16, 4096, 4096, "fp8_e4m3", epilogue="scaled"), "sm90_wgmma",
-     {"swap_ab": 1, "tile_n": 16, "tile_k": 128, "split_k": 4, "epilogue": "direct"}),
-    (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
-    (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
-    (Gemm.of(100, 4096, 4099, epilogue="alpha+beta+bias"), "mma_sync", {"tile_n": 64, "swap_ab": 1, "split_k": 4}),
-    (Gemm.of(256, 250, 128, "int8", "tn", 3), "mma_sync", {"tile_k": 64}),
-    (Gemm.of(256, 512, 512, layout="nn", epilogue="bias"), "mma_sync", {"copies": "tma", "swap_ab": 1}),
-    (Gemm.of(512, 512, 128), "mma_sync", {"stream_k": 1}),
-    (Gemm.of(4096, 4096, 8192), "sm90_wgmma", {"stream_k": 1, "schedule": "pingpong", "epilogue": "direct"}),
-    (Gemm.of(4096, 4096, 4096, "fp16"), "sm90_wgmma", {"cluster_m": 4, "cluster_n": 4}),
-]  # fmt: skip
+pytestmark = needs_compiler
 SCALES = (0x2_5000, 0x2_6000)
 AT = (0x2_0000_0000, 0x2_1000_0000, 0x2_2000_0000, 0x2_3000_0000, 0x2_4000_0000, 0.5, 1.5)
 
@@ -117,42 +86,6 @@ def encode(box: Any, address: int) -> Any:  # noqa: ANN401
         box.box_lines, types[box.element_bytes], swizzles[box.swizzle_bytes], promotions[box.l2_promotion],
     )  # fmt: skip
     return ctypes.create_string_buffer(words, 128)
-
-
-def digest_of(place: int) -> str:
-    return hashlib.sha256(str(place).encode()).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of every case."""
-    plans = {}
-    entries = []
-    for place, (problem, family, knobs) in enumerate(CASES):
-        config = family_named(family).config(knobs)
-        document = {"family": config.family, "knobs": config.knobs, "key": config.key}
-        entries.append(entry(problem, config=document, build_digest=digest_of(place)))
-        plans[problem.key] = plan_of(problem, config, digest_of(place), H200)
-    files = written("bundle", guarded(table(*entries)), program=lambda _: CUBIN,
-                    plan=lambda each: plans[each["problem"]["key"]])  # fmt: skip
-    folder = tmp_path_factory.mktemp("cpp") / "bundle"
-    export_folder(folder, files)
-    return folder
-
-
-INCLUDES = (f"-I{ROOT / 'tests' / 'cpp_stub'}", f"-I{ROOT / 'gemmtune' / 'cpp' / 'include'}")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    program = tmp_path_factory.mktemp("stub") / "stub"
-    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *INCLUDES,
-                    str(ROOT / "tests" / "cpp_stub" / "driver.cpp"), "-o", str(program)], check=True)  # fmt: skip
-
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
-
-    return run
 
 
 def operands_of(problem: Gemm) -> tuple[Any, ...]:
@@ -320,99 +253,6 @@ def test_scales_of_a_product_without_any_are_refused(bundle: Path, run: Callable
     for scales, name in (("1,0", "scale_a"), ("0,1", "scale_b")):
         done = run(bundle, f"{key}@{scales}", "0x20000", "0x200000000", "0x400000000", 0, 0, 1, 0, 128, 128, 128, 200)
         assert f"{name} is given, but {key} has none" in done.stderr
-
-
-def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    copy = tmp_path / "bundle"
-    shutil.copytree(bundle, copy)
-    plan = next(copy.glob("plans/*.plan"))
-    plan.write_text(plan.read_text().replace("align a 16", "align a 1").replace("align a 2", "align a 1"))
-    assert "was changed" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "plans/../x", "cubins/x.cubin", "notes.txt"])
-def test_a_file_that_no_bundle_has_refuses_it(
-    name: str, bundle: Path, run: Callable[..., Any], tmp_path: Path
-) -> None:
-    shutil.copytree(bundle, tmp_path / "bundle")
-    change_manifest(tmp_path / "bundle", {name: "0" * 64})
-    assert f"manifest.json lists {name}, which no bundle has" in refused(run, tmp_path / "bundle")
-
-
-def test_a_manifest_without_its_own_table_refuses_the_bundle(
-    bundle: Path, run: Callable[..., Any], tmp_path: Path
-) -> None:
-    none, other = (Path(shutil.copytree(bundle, tmp_path / name)) for name in ("none", "other"))
-    listed = json.loads((none / "manifest.json").read_text())["files"]
-    change_manifest(none, {}, files={name: digest for name, digest in listed.items() if name != "table.json"})
-    change_manifest(other, {}, device="NVIDIA L40S")
-    fewer = Path(shutil.copytree(bundle, tmp_path / "fewer"))
-    change_manifest(fewer, {}, multiprocessors=114)
-    assert "of NVIDIA H200 with 114 multiprocessors, this is NVIDIA H200 with 132" in refused(run, fewer)
-    assert f"{none} has no table of NVIDIA H200" in refused(run, none)
-    assert f"{other} has no table of NVIDIA L40S" in refused(run, f"{other}@NVIDIA L40S")
-
-
-def test_a_mig_slice_with_extras_is_the_slice(bundle: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(bundle, tmp_path / "mig"))
-    device = "NVIDIA H200 MIG 7g.141gb"
-    content = (folder / "table.json").read_text().replace('"device":"NVIDIA H200"', f'"device":"{device}"', 1)
-    (folder / "table.json").write_text(content)
-    change_manifest(folder, {"table.json": hashlib.sha256(content.encode()).hexdigest()}, device=device)
-    for name, taken in ((device, True), (f"{device}+me", True), ("NVIDIA H200", False), (f"{device[:-1]}+me", False)):
-        done = run(f"{folder}@{name}", "gemm:none", *["0"] * 7)
-        assert ("no kernel for gemm:none" in done.stderr) == taken, done.stderr
-        assert (f"the bundle is of {device} with 132 multiprocessors, this is {name}" in done.stderr) != taken
-
-
-@pytest.mark.parametrize("place", [5, 16, 19])
-def test_bytes_that_are_no_executable_for_cuda_refuse_the_bundle(
-    place: int, bundle: Path, run: Callable[..., Any], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(bundle, tmp_path / "bundle"))
-    program = next(folder.glob("cubins/*"))
-    program.write_bytes(CUBIN[:place] + b"\x03" + CUBIN[place + 1 :])
-    change_manifest(folder, {f"cubins/{program.name}": hashlib.sha256(program.read_bytes()).hexdigest()})
-    assert f"{program} is no program for sm_90a" in refused(run, folder)
-
-
-def change_manifest(folder: Path, added: dict[str, str], **changed: Any) -> None:  # noqa: ANN401
-    manifest = folder / "manifest.json"
-    content = json.loads(manifest.read_text()) | changed
-    content["files"] |= added
-    manifest.write_text(json.dumps(content, separators=(",", ":"), sort_keys=True))
-
-
-def refused(run: Callable[..., Any], folder: Path | str) -> str:
-    done = run(folder, CASES[0][0].key, *["0"] * 7)
-    assert done.returncode == 1
-    return str(done.stderr)
-
-
-def test_links_pipes_and_programs_of_another_arch_refuse_the_bundle(
-    bundle: Path, run: Callable[..., Any], tmp_path: Path
-) -> None:
-    def copied(name: str) -> Path:
-        return Path(shutil.copytree(bundle, tmp_path / name))
-
-    folder, linked, piped, other = (copied(name) for name in ("folder", "linked", "piped", "other"))
-    (folder / "plans").rename(tmp_path / "elsewhere")
-    (folder / "plans").symlink_to(tmp_path / "elsewhere")
-    cubin = next(linked.glob("cubins/*"))
-    cubin.rename(tmp_path / "cubin")
-    cubin.symlink_to(tmp_path / "cubin")
-    (piped / "table.json").unlink()
-    os.mkfifo(piped / "table.json")
-    program = next(other.glob("cubins/*"))
-    program.write_bytes(CUBIN.replace(bytes([90]), bytes([80])))
-    change_manifest(other, {f"cubins/{program.name}": hashlib.sha256(program.read_bytes()).hexdigest()})
-    assert "is a link" in refused(run, folder)
-    assert f"{cubin} is a link" in refused(run, linked)
-    assert f"{piped / 'table.json'} can't be read" in refused(run, piped)
-    assert f"{program} is no program for sm_90a" in refused(run, other)
-    # The folder itself may be one.
-    (tmp_path / "shown").symlink_to(bundle)
-    assert "no kernel for gemm:none" in run(tmp_path / "shown", "gemm:none", *["0"] * 7).stderr
 
 
 def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
