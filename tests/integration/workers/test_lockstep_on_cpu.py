@@ -82,7 +82,7 @@ def test_no_cluster_runs_ahead(kernel: ctypes.CDLL) -> None:
     for _ in range(2):
         # Two waves of three meetings. Another cluster may have arrived at a meeting and not yet seen its end, and the
         # last one waits for nobody.
-        assert run(kernel, 10, 4, 100, patience_us=100_000) <= 2
+        assert run(kernel, 10, 4, 100, patience_us=250_000) <= 2
         assert kernel.looked() >= 5 * 4
         assert kernel.left() == 0
 
@@ -112,11 +112,12 @@ def test_arrivals_are_cleared_whatever_the_launch(
     assert kernel.left() == 0
 
 
-def test_a_number_that_was_left_holds_nobody_up_for_long(kernel: ctypes.CDLL) -> None:
+@pytest.mark.parametrize(("arrivals", "looks"), [(1, 1 + 24), (7, 7 + 24), (1_000_000, 29)])
+def test_a_number_that_was_left_holds_nobody_up(kernel: ctypes.CDLL, arrivals: int, looks: int) -> None:
+    kernel.leave(arrivals)
     try:
-        for arrivals in (1, 7, 1_000_000):
-            kernel.leave(arrivals)
-            run(kernel, 40, 4, 100)
-            assert kernel.looked() <= 4 * 24 + 29 * 4
+        # Thirty meetings, of which the last is not waited for; the other cluster never comes.
+        run(kernel, 20, 2, 100, missing=1)
+        assert kernel.looked() == looks
     finally:
         kernel.leave(0)
