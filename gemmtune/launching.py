@@ -26,6 +26,8 @@ from workers.errors import WorkerError
 
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
+#: Arrays of a call in the order of `launch`, as its caller knows them.
+_SHOWN: Final = {"a": "a", "b": "b", "c": "out", "scale_a": "the scale of a", "scale_b": "the scale of b"}
 #: CUDA's handle of the per-thread default stream: another stream in every thread.
 _PER_THREAD: Final = 2
 
@@ -249,10 +251,9 @@ def _call(source: Exact, problem: Gemm, device: int, stream: int, owner: object,
 
 
 def _check(call: _Call, *arrays: Array) -> None:
-    shown = {"a": "a", "b": "b", "c": "out", "scale_a": "the scale of a", "scale_b": "the scale of b"}
-    for name, array in zip(shown, arrays, strict=False):
+    for (name, shown), array in zip(_SHOWN.items(), arrays, strict=False):
         if array.address % (step := call.alignment_bytes[name]):
             raise ArrayRefused(
-                f"{shown[name]} starts at {array.address:#x}, which is not a multiple of the {step} bytes that the "
+                f"{shown} starts at {array.address:#x}, which is not a multiple of the {step} bytes that the "
                 f"kernel reads or writes at a time: copy it"
             )

@@ -13,7 +13,7 @@ from typing import Final
 
 from space.devices import reference_profile
 from space.registry import family_named
-from tests.integration.workers.test_calls import CASES, H200
+from tests.integration.workers.launches import CASES, H200
 from workers.cuda.plans import plan_of
 from workers.kernels.source import source_of_family
 

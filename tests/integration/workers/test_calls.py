@@ -12,33 +12,15 @@ from typing import Any
 import pytest
 
 from space.config import Config
-from space.devices import profile_named
 from space.explain import explain
 from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.integration.workers.launches import CASES, H200
 from workers.cuda import calls, copies, families
 from workers.cuda.driver import CudaError
 from workers.cuda.families import shared
 
-H200 = profile_named("NVIDIA H200")
-#: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
-CASES: list[tuple[Gemm, str, dict[str, object]]] = [
-    (Gemm.parse("4096x4096x4096"), "sm90_wgmma", {}),
-    (Gemm.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
-     {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"}),
-    (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
-    (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
-    (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
-    (Gemm.of(64, 4096, 4096, "fp8_e4m3", epilogue="scaled_rowwise+bias"), "sm90_wgmma",
-     {"tile_n": 64, "tile_k": 128, "epilogue": "direct"}),
-    (Gemm.of(16, 4096, 4096, "fp8_e4m3", epilogue="scaled"), "sm90_wgmma",
-     {"swap_ab": 1, "tile_n": 16, "tile_k": 128, "split_k": 4, "epilogue": "direct"}),
-    (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
-    (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
-    (Gemm.of(100, 4096, 4099, epilogue="alpha+beta+bias"), "mma_sync", {"tile_n": 64, "swap_ab": 1, "split_k": 4}),
-    (Gemm.of(256, 250, 128, "int8", "tn", 3), "mma_sync", {"tile_k": 64}),
-]  # fmt: skip
 SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
 THEN = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from space.registry import family_named
-from tests.integration.workers.cpp.cases import CASES, H200, INCLUDES, ROOT, digest_of
+from tests.integration.workers.cpp.cases import CASES, INCLUDES, ROOT, digest_of
+from tests.integration.workers.launches import H200
 from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
 from tuner.files import export_folder
 from workers.cuda.plans import plan_of
