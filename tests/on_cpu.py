@@ -19,6 +19,7 @@ ALONE: Final = """
 inline u32 atom_add_relaxed(u32*, u32) { return 0; }
 inline void red_add_relaxed(u32*, u32) {}
 inline u32 ld_relaxed(const u32*) { return 0; }
+inline void st_relaxed(u32*, u32) {}
 """
 needs_compiler: Final = pytest.mark.skipif(_COMPILER is None, reason="no C++ compiler")
 

@@ -33,6 +33,9 @@ BESIDE_HELD_REGISTERS: Final = 48
 #: A plain tile needs this many fewer. A tile is plain if it is not transposed, is one instruction wide, sums all of K,
 #: gives each consumer at most two blocks of 64 rows, has an epilogue that reads nothing and a producer of 40 registers.
 PLAIN_SPARES: Final = 8
+#: A lean tile needs this many fewer, so that 256×208 fit: a single block's, one instruction wide, that sums all of K, reads
+#: nothing at its end and leaves by stores of few addresses: TMA's by halves, or direct ones of whole 16-byte rows.
+LEAN_SPARES: Final = 16
 #: `BESIDE_HELD_REGISTERS` without setmaxnreg, and without a producer, where consumers also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Registers for the addresses and sums of split-K's shares, and how many more a transposed tile needs.
@@ -57,7 +60,7 @@ def _c_pitch_bytes(c: Columns) -> int:
 @kept
 def _held_limit(c: Columns) -> IntColumn:
     """Registers that a consumer thread may hold if it sums no slices of K."""
-    return _register_limit(c) + np.where(_plain(c), PLAIN_SPARES, 0)
+    return _register_limit(c) + np.where(_lean(c), LEAN_SPARES, np.where(_plain(c), PLAIN_SPARES, 0))
 
 
 def _share_registers(c: Columns) -> IntColumn:
@@ -78,6 +81,18 @@ def _plain(c: Columns) -> BoolColumn:
     """Whether a tile is plain, as `PLAIN_SPARES` defines it."""
     narrow = (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
     column: BoolColumn = narrow & (c["producer_registers"] == 40) & (finish_registers(c) == 0)
+    return column
+
+
+@kept
+def _lean(c: Columns) -> BoolColumn:
+    """Whether a tile is lean, as `LEAN_SPARES` defines it."""
+    whole_rows = not tma.stride_gap_bytes(_c_pitch_bytes(c))
+    direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
+    stored = direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF)
+    whole = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1) & (c["instructions_n"] == 1)
+    plain = np.bool_(finish_registers(c) == 0 and c.problem.numerics != "promoted")
+    column: BoolColumn = stored & whole & (m64_blocks(c) <= 2) & (c["consumer_registers"] > 0) & plain
     return column
 
 
@@ -196,7 +211,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("registers.held", "a consumer thread's values fit its registers without spilling",
          "65,536 registers per block, 255 per thread; NVRTC's spill report",
          ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
-          "team", "producer_registers"),
+          "team", "producer_registers", "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size"),
          lambda c: c["held_registers"] <= _held_limit(c),
          _held_numbers),
     Rule("registers.instruction", "one instruction's accumulators fit a thread's registers at entry",

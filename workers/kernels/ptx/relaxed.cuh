@@ -19,3 +19,7 @@ __device__ __forceinline__ u32 ld_relaxed(const u32* at) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
     return value;
 }
+
+__device__ __forceinline__ void st_relaxed(u32* at, u32 value) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}

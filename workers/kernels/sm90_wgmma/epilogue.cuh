@@ -76,7 +76,9 @@ private:
         } else {
             const int row = block * kInstructionM + 16 * warp + lane % 16;
             constexpr int kGroupsPerBox = kBoxBytes / 16;
-            return part + group / kGroupsPerBox * kBoxPitch + swizzled<kBoxBytes>(row, group % kGroupsPerBox);
+            // Where j and j + 1 always share a box, `j` alone tells which: a constant.
+            const int box = (kGroupsPerBox % 2 == 0 || kBoxes == 1 ? j : group) / kGroupsPerBox;
+            return part + box * kBoxPitch + swizzled<kBoxBytes>(row, group - box * kGroupsPerBox);
         }
     }
 

@@ -71,12 +71,11 @@ struct Loader {
 
     __device__ __forceinline__ bool issue() {
         if (tile.k == tile.k_end && !next()) return false;
-        if constexpr (S::kInStep) {
-            if (place.rank == 0) lockstep.meet(args.grid, tile, walk.step);
-        }
-        const int row = first_row(), column = first_column();
+        if constexpr (S::kInStep && !S::kMeetsWhenFree) meet();
         // The first round finds the ring empty: waiting for the phase before the first returns at once.
         mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
+        if constexpr (S::kInStep && S::kMeetsWhenFree) meet();
+        const int row = first_row(), column = first_column();
         u64* const full = &smem.full[ring.stage];
         mbarrier_arrive_expect_tx(full, S::kStageBytes);
         load<typename S::A>(smem.a[ring.stage].bytes, map_a, full, row, place.n, place.row_mask(), args.hint_a);
@@ -103,6 +102,9 @@ private:
         const bool found = walk.next(tile);
         stage_k = walk.direction > 0 ? tile.k : tile.k_end - 1;
         return found;
+    }
+    __device__ __forceinline__ void meet() {
+        if (place.rank == 0) lockstep.meet(args.grid, tile.k, walk.at, walk.step);
     }
     __device__ __forceinline__ int first_row() const { return (tile.m * Config::kClusterM + place.m) * Config::kTileM; }
     __device__ __forceinline__ int first_column() const { return (tile.n * Config::kClusterN + place.n) * Config::kTileN; }

@@ -48,6 +48,10 @@ struct Shape {
     /// up no product.
     static constexpr bool kInStep = Config::kTileM * Config::kTileN >= 128 * 128 && Config::kSplits == 0 &&
                                     Config::kClusterK == 1 && Config::kStreamK == 0 && kSpecialised;
+    /// Whether they meet when a stage is free, instead of before they wait for it: clusters get in step if what is loaded
+    /// ahead lasts 2 to 3 us, and no longer. An SM multiplies 32,768 elements of C by a stage of K in 0.7 us.
+    static constexpr bool kMeetsWhenFree =
+        Config::kStages >= 4 && (Config::kStages - 1) * Config::kTileM * Config::kTileN >= 3 * 128 * 256;
     static constexpr int kConsumers = Config::kConsumerWarpgroups;
     static constexpr int kClusterSize = Config::kClusterM * Config::kClusterN * Config::kClusterK;
     /// Whether blocks of a cluster load for one another; blocks along K share only the tile.
