@@ -33,8 +33,8 @@ BESIDE_HELD_REGISTERS: Final = 48
 #: A plain tile needs this many fewer. A tile is plain if it is not transposed, is one instruction wide, sums all of K,
 #: gives each consumer at most two blocks of 64 rows, has an epilogue that reads nothing and a producer of 40 registers.
 PLAIN_SPARES: Final = 8
-#: A lean tile needs this many fewer, so that 256×208 fit: a single block's, one instruction wide, that sums all of K, reads
-#: nothing at its end and leaves by stores of few addresses: TMA's by halves, or direct ones of whole 16-byte rows.
+#: A lean tile needs this many fewer, so that 256×208 fits: a single block's, one instruction wide, that sums all of K,
+#: has an epilogue that reads nothing, and leaves by halves through TMA or, untransposed, by stores of whole 16 bytes.
 LEAN_SPARES: Final = 16
 #: `BESIDE_HELD_REGISTERS` without setmaxnreg, and without a producer, where consumers also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96

@@ -37,8 +37,8 @@ inline u32 ld_relaxed(u32* at) {
 SHAPE = "template <class Config> struct Shape { static constexpr int kInStep = 1, kClusterSize = 1; };"
 RUN = """
 struct Config { static constexpr int kSplits = 0, kStreamK = 0, kClusterK = 1; };
-// Runs all clusters but those that are missing, of launches that overlap; returns the most meetings that one has ever been
-// ahead of another.
+// Runs all clusters but those that are missing, of launches that overlap; returns the most meetings that one has ever
+// been ahead of another.
 extern "C" int run(const WgmmaArguments* args, int clusters, int missing, int launches, int patience) {
     patience_us = patience;
     looks = 0;
