@@ -107,8 +107,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     # Unread arrivals overflow the barrier's byte count, which traps on some runs.
     Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
           (*WRONG, *HANGS, *CRASHES)),
-    Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);\n        u64*",
-          "mbarrier_wait(&smem.empty[ring.stage], ring.parity);\n        u64*", HANGS),
+    Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);\n        if",
+          "mbarrier_wait(&smem.empty[ring.stage], ring.parity);\n        if", HANGS),
     Fault("off-by-one tile", "if (at >= args.grid.tiles)", "if (at + 1 >= args.grid.tiles)", WRONG,
           "outside their bound"),
     Fault("edge tile not masked", "          m(finish_.args.m),", "          m(finish_.args.m + 64),", WRONG,

@@ -34,8 +34,9 @@ BESIDE_HELD_REGISTERS: Final = 48
 #: gives each consumer at most two blocks of 64 rows, has an epilogue that reads nothing and a producer of 40 registers.
 PLAIN_SPARES: Final = 8
 #: A lean tile needs this many fewer, so that 256×208 fits: a single block's, one instruction wide, that sums all of K,
-#: has an epilogue that reads nothing, and leaves by halves through TMA or, untransposed, by stores of whole 16 bytes.
-LEAN_SPARES: Final = 16
+#: in stages of this much K, has an epilogue that reads nothing, and leaves by halves through TMA or, untransposed, by
+#: stores of whole 16 bytes.
+LEAN_SPARES, MIN_LEAN_K_BYTES = 16, 128
 #: `BESIDE_HELD_REGISTERS` without setmaxnreg, and without a producer, where consumers also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Registers for the addresses and sums of split-K's shares, and how many more a transposed tile needs.
@@ -91,8 +92,8 @@ def _lean(c: Columns) -> BoolColumn:
     direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
     stored = direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF)
     whole = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1) & (c["instructions_n"] == 1)
-    plain = np.bool_(finish_registers(c) == 0 and c.problem.numerics != "promoted")
-    column: BoolColumn = stored & whole & (m64_blocks(c) <= 2) & (c["consumer_registers"] > 0) & plain
+    loop = (stage_k_bytes(c) >= MIN_LEAN_K_BYTES) & (m64_blocks(c) <= 2) & (c["consumer_registers"] > 0)
+    column: BoolColumn = stored & whole & loop & np.bool_(finish_registers(c) == 0 and c.problem.numerics != "promoted")
     return column
 
 
@@ -211,7 +212,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("registers.held", "a consumer thread's values fit its registers without spilling",
          "65,536 registers per block, 255 per thread; NVRTC's spill report",
          ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
-          "team", "producer_registers", "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size"),
+          "team", "producer_registers", "epilogue", "tile_k", "stream_k", "split_k", "cluster_k", "cluster_size"),
          lambda c: c["held_registers"] <= _held_limit(c),
          _held_numbers),
     Rule("registers.instruction", "one instruction's accumulators fit a thread's registers at entry",
