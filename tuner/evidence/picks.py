@@ -1,7 +1,7 @@
 """Picks: which of several correct measurements wins under each policy, deterministically.
 
 The library's candidate wins unless one of ours is surely faster. What is served is surely slower than the library's
-first choice by at most 1 %, under any policy that shows what a user gets.
+first choice by at most 1.5 %, under any policy that shows what a user gets.
 
 Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %;
 two rivals are compared over the passes that both took part in.
@@ -34,8 +34,10 @@ from workers.measurement import Measurement, Outcome, Policy
 TIE_BAND: Final = 0.02
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
-#: A winner is surely slower than the library's first choice by at most this share of its time, under `_DEPLOYED`.
-SLOWER: Final = 0.01
+#: A winner is surely slower than the library's first choice by at most this share of its time, under `_DEPLOYED`. Long
+#: kernels that load in step lose 1.2 to 1.5 % at a clock that they share, and gain 2 to 3 % at their own
+#: (docs/kernels/search.md).
+SLOWER: Final = 0.015
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
 #: Policies that show what a user gets, and under which a config and the library's first choice are compared.

@@ -102,7 +102,7 @@ INJECTED = "wgmma.wait_group is injected"
         ({**SHARED, "split_k": 2}, "a tile's K is cut in only one way"),
         ({**SHARED, "schedule": "cooperative"}, DIRECT),
         ({**SHARED, "epilogue": "tma"}, DIRECT),
-        ({**SHARED, "tile_n": 208, "producer_registers": 24}, "registers spilled to local memory"),
+        ({"tile_m": 256, "tile_n": 208, "producer_registers": 24, "stages": 2}, "registers spilled to local memory"),
         ({**SHARED, "tile_n": 16}, INJECTED),
         ({**SHARED, "tile_n": 128, "tile_k": 32, "swizzle_a": 0, "swizzle_b": 32, "cluster_n": 2}, INJECTED),
     ],

@@ -191,13 +191,13 @@ def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_
 @pytest.mark.parametrize(
     ("there_us", "family"),
     [
-        ([8.07] * 9, "sm90_wgmma"),
-        ([8.09] * 9, "cublaslt"),
+        ([8.11] * 9, "sm90_wgmma"),
+        ([8.13] * 9, "cublaslt"),
         # A median that is 3 % longer, and may be chance.
         ([6.0, 7.0, 7.5, 7.8, 8.24, 8.3, 8.5, 9.0, 9.5], "sm90_wgmma"),
     ],
 )
-def test_ours_is_served_unless_it_is_surely_a_percent_slower_than_the_first_choice_elsewhere(
+def test_ours_is_served_unless_it_is_surely_slower_than_the_first_choice_elsewhere(
     elsewhere: Policy, there_us: list[float], family: str
 ) -> None:
     decides = Policy.BURST if elsewhere is Policy.CHAIN else Policy.CHAIN
