@@ -18,7 +18,7 @@ from tuner.errors import UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
-from tuner.evidence.picks import SLOWER, STEP, TIE_BAND, Field, standings
+from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
 from tuner.evidence.stats import median_interval_us, scatter_of
 from tuner.evidence.store import Store
@@ -262,8 +262,7 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     stand = by_id[winner.id]
     tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
     if not family_named(winner.measurement.config.family).own:
-        slower = f"more than {SLOWER:.1%} slower than its first choice elsewhere"
-        return f"the library's: each of ours is not surely faster, or {slower}"
+        return "the library's: each of ours is not surely faster, or loses too much to its first choice elsewhere"
     if stand.behind > TIE_BAND and stand.surely:
         return f"{stand.behind:.1%} behind the fastest, which is slower than the library's first choice elsewhere"
     if tied == 1:

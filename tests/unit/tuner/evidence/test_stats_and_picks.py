@@ -189,21 +189,25 @@ def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_
 
 @pytest.mark.parametrize("elsewhere", [Policy.SUSTAINED, Policy.CHAIN, Policy.BURST])
 @pytest.mark.parametrize(
-    ("there_us", "family"),
+    ("ours_us", "there_us", "family"),
     [
-        ([8.11] * 9, "sm90_wgmma"),
-        ([8.13] * 9, "cublaslt"),
+        (7.0, [8.15] * 9, "sm90_wgmma"),
+        # More than 2 %, whatever it gains.
+        (7.0, [8.17] * 9, "cublaslt"),
+        # It gains 1.5 %, half of which is 8.06.
+        (7.88, [8.05] * 9, "sm90_wgmma"),
+        (7.88, [8.07] * 9, "cublaslt"),
         # A median that is 3 % longer, and may be chance.
-        ([6.0, 7.0, 7.5, 7.8, 8.24, 8.3, 8.5, 9.0, 9.5], "sm90_wgmma"),
+        (7.0, [6.0, 7.0, 7.5, 7.8, 8.24, 8.3, 8.5, 9.0, 9.5], "sm90_wgmma"),
     ],
 )
-def test_ours_is_served_unless_it_is_surely_slower_than_the_first_choice_elsewhere(
-    elsewhere: Policy, there_us: list[float], family: str
+def test_ours_is_served_unless_it_loses_elsewhere_more_than_its_gain_excuses(
+    elsewhere: Policy, ours_us: float, there_us: list[float], family: str
 ) -> None:
     decides = Policy.BURST if elsewhere is Policy.CHAIN else Policy.CHAIN
     library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (decides, elsewhere)]
     slow = measured([9.0] * 9, "cublaslt", elsewhere, rank=1)
-    ours = measured([7.0] * 9, policy=decides), measured(there_us, policy=elsewhere)
+    ours = measured([ours_us] * 9, policy=decides), measured(there_us, policy=elsewhere)
     assert Field(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
 
 
