@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.compile_space import samples, verdict
+from space.elements import element_bytes
 from space.enumerate import enumerate_space
 from space.explain import explain
 from space.kinds.gemm import Gemm
@@ -57,6 +58,27 @@ def test_sums_of_a_cluster_along_k_take_the_shared_memory_that_is_derived(knobs:
     build = compile_source(source(**config.knobs), "sm_90a", None)
     assert isinstance(build, Build), build
     assert build.registers <= FAMILY.derive(PROBLEM, config)["entry_registers"]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3", "int8", "tf32"])
+@pytest.mark.parametrize("knobs", [{"tile_m": 256, "stages": 3}, {"schedule": "pingpong", "stages": 5}])
+def test_tiles_of_208_columns_leave_enough_registers_for_direct_stores(dtype: str, knobs: dict[str, object]) -> None:
+    assert_wide_compiles(dtype, {"epilogue": "direct"} | knobs)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("swap_ab", [0, 1])
+def test_tiles_of_208_columns_leave_enough_registers_for_halves(dtype: str, swap_ab: int) -> None:
+    assert_wide_compiles(dtype, {"epilogue": "tma_half", "tile_m": 256, "stages": 3, "swap_ab": swap_ab})
+
+
+def assert_wide_compiles(dtype: str, knobs: dict[str, object]) -> None:
+    problem = Gemm.parse("4096x4096x4096", dtype)
+    stage = {"tile_k": 128 // element_bytes(problem.dtype_a), "tile_n": 208, "producer_registers": 24}
+    config = FAMILY.config(stage | knobs)
+    assert explain(FAMILY, problem, config).broken == ()
+    build = compile_source(source_of_family(FAMILY).render(FAMILY.compile_constants(problem, config)), "sm_90a", None)
+    assert isinstance(build, Build), build.reason
 
 
 def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
