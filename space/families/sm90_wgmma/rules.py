@@ -33,9 +33,9 @@ BESIDE_HELD_REGISTERS: Final = 48
 #: A plain tile needs this many fewer. A tile is plain if it is not transposed, is one instruction wide, sums all of K,
 #: gives each consumer at most two blocks of 64 rows, has an epilogue that reads nothing and a producer of 40 registers.
 PLAIN_SPARES: Final = 8
-#: A lean tile needs this many fewer, so that 256×208 fits: a single block's, one instruction wide, that sums all of K,
-#: in stages of this much K, has an epilogue that reads nothing, and leaves by halves through TMA or, untransposed, by
-#: stores of whole 16 bytes.
+#: A tile whose epilogue reads nothing may need this many fewer, so that 256×208 fits: one instruction wide, at most two
+#: blocks of 64 rows, in stages of this much K. Then it has to be lean: a single block's that sums all of K, and leaves
+#: by halves through TMA or, untransposed, by stores of whole 16 bytes.
 LEAN_SPARES, MIN_LEAN_K_BYTES = 16, 128
 #: `BESIDE_HELD_REGISTERS` without setmaxnreg, and without a producer, where consumers also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
@@ -51,6 +51,9 @@ PROMOTION_K: Final = 128
 _SPAN = f"{tma.SOURCE}: inner box ≤ swizzle span"
 _PATTERN = f"PTX ISA 9.0, Shared Memory Matrix Layout: a pattern has {CORE_ROWS} lines"
 _KERNEL = "workers/kernels/sm90_wgmma"
+#: What decides how many registers a consumer thread holds and may hold.
+_HOLDING = ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n",
+            "tile_m", "tile_k", "team", "producer_registers")  # fmt: skip
 
 
 def _c_pitch_bytes(c: Columns) -> int:
@@ -60,8 +63,16 @@ def _c_pitch_bytes(c: Columns) -> int:
 
 @kept
 def _held_limit(c: Columns) -> IntColumn:
-    """Registers that a consumer thread may hold if it sums no slices of K."""
-    return _register_limit(c) + np.where(_lean(c), LEAN_SPARES, np.where(_plain(c), PLAIN_SPARES, 0))
+    """Registers that a consumer thread may hold if it sums no slices of K; past `_spare_limit` in lean tiles."""
+    light = np.bool_(finish_registers(c) == 0 and c.problem.numerics != "promoted")
+    loop = (c["instructions_n"] == 1) & (stage_k_bytes(c) >= MIN_LEAN_K_BYTES) & (m64_blocks(c) <= 2)
+    return np.where(loop & light & (c["consumer_registers"] > 0), _register_limit(c) + LEAN_SPARES, _spare_limit(c))
+
+
+@kept
+def _spare_limit(c: Columns) -> IntColumn:
+    """The same, however a tile is stored."""
+    return _register_limit(c) + np.where(_plain(c), PLAIN_SPARES, 0)
 
 
 def _share_registers(c: Columns) -> IntColumn:
@@ -74,7 +85,7 @@ def _shared_limit(c: Columns) -> IntColumn:
     Plain tiles of floats are summed by pairs of column groups, which takes no further registers.
     """
     pairs = _plain(c) & (c["tile_n"] % (2 * wgmma.N_STEP) == 0) & (c.problem.dtype_acc != "s32")
-    return np.where(pairs, _held_limit(c), _register_limit(c) - SPLIT_REGISTERS)
+    return np.where(pairs, _spare_limit(c), _register_limit(c) - SPLIT_REGISTERS)
 
 
 @kept
@@ -85,15 +96,12 @@ def _plain(c: Columns) -> BoolColumn:
     return column
 
 
-@kept
 def _lean(c: Columns) -> BoolColumn:
-    """Whether a tile is lean, as `LEAN_SPARES` defines it."""
+    """Whether a tile is lean, as `LEAN_SPARES` says."""
     whole_rows = not tma.stride_gap_bytes(_c_pitch_bytes(c))
     direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
-    stored = direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF)
-    whole = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1) & (c["instructions_n"] == 1)
-    loop = (stage_k_bytes(c) >= MIN_LEAN_K_BYTES) & (m64_blocks(c) <= 2) & (c["consumer_registers"] > 0)
-    column: BoolColumn = stored & whole & loop & np.bool_(finish_registers(c) == 0 and c.problem.numerics != "promoted")
+    alone = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1)
+    column: BoolColumn = alone & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF))
     return column
 
 
@@ -147,14 +155,14 @@ def _smem_numbers(c: Columns) -> str:
     return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"
 
 
-def _held_numbers(c: Columns) -> str:
+def _held_numbers(c: Columns, limit: IntColumn) -> str:
     accumulators, held = c.first("accumulator_registers"), c.first("held_registers")
     beside = ["a second set of sums"] * (c.problem.numerics == "promoted")
     beside += ["fragments of A"] * (c.first("a_source") == knobs.A_REGISTERS)
     beside += ["what the epilogue needs"] * (finish_registers(c) > 0)
     more = f", {held} with {' and '.join(beside)}," if beside else ""
     owned = c.first("consumer_registers") or c.first("entry_registers")
-    return f"{accumulators} accumulators per thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
+    return f"{accumulators} accumulators per thread{more} > {int(limit[0])} of its {owned} registers"
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
@@ -210,11 +218,14 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["producer_registers"] != setmaxnreg.MIN_REGISTERS) | (c["cluster_size"] == 1),
          lambda c: f"producer_registers 24 in a cluster of {c.first('cluster_size')}"),
     Rule("registers.held", "a consumer thread's values fit its registers without spilling",
-         "65,536 registers per block, 255 per thread; NVRTC's spill report",
-         ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
-          "team", "producer_registers", "epilogue", "tile_k", "stream_k", "split_k", "cluster_k", "cluster_size"),
+         "65,536 registers per block, 255 per thread; NVRTC's spill report", _HOLDING,
          lambda c: c["held_registers"] <= _held_limit(c),
-         _held_numbers),
+         lambda c: _held_numbers(c, _held_limit(c))),
+    Rule("registers.lean", "a tile that leaves few registers is a single block's, sums all of K, and leaves by halves "
+         "through TMA or, untransposed, by direct stores of whole 16 bytes", "NVRTC's spill report",
+         (*_HOLDING, "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size"),
+         lambda c: (c["held_registers"] <= _spare_limit(c)) | _lean(c) | (c["held_registers"] > _held_limit(c)),
+         lambda c: f"{_held_numbers(c, _spare_limit(c))}; use epilogue=tma_half"),
     Rule("registers.instruction", "one instruction's accumulators fit a thread's registers at entry",
          "ptxas C7602: it needs N/2 + 26 registers before setmaxnreg grants any", ("instruction_n", "entry_registers"),
          lambda c: _instruction_registers(c) <= c["entry_registers"],

@@ -32,7 +32,7 @@ def test_no_more_are_chosen_than_there_are() -> None:
     [
         (FAMILY.config({"pdl": 1}), r"all of them with an early launch \(pdl=1\)"),
         (family_named("gemv").config({}), r"none of a family that competes for it by now \(sm90_wgmma\)"),
-        (FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12}), "rules smem.capacity, registers.held leave"),
+        (FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12}), "rules registers.held, smem.capacity leave"),
     ],
 )
 def test_a_recording_that_holds_no_candidate_says_why(config: Config, said: str, tmp_path: Path) -> None:
