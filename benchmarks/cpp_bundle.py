@@ -198,7 +198,8 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
         else:
             print(f"{problem.title}: {config.key} can't be built: {built.reason}", flush=True)
     entries = [
-        {**each, "build_digest": programs[key].digest}
+        {**each, "build_digest": programs[key].digest,
+         "provenance": each["provenance"] | {"nvrtc": programs[key].nvrtc}}
         for each in document["entries"] if (key := each["problem"]["key"]) in programs
     ]  # fmt: skip
     wanted = Wanted(

@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmtune.found import Found
 from space.devices import card_of, identity_named
 from space.problem import Problem
+from tuner.answering.staleness import staleness
 from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.files import is_folder
@@ -39,6 +40,10 @@ class Exact:
         best = self.bests.get(problem.key)
         if best is None:
             return Found(None, "the table leaves this problem to the library")
+        # Today's launcher would give a program of another text arguments that it does not know.
+        if self.bundle and (changed := staleness(best)):
+            return Found(None, f"the bundle is of another version of gemmtune: {changed}; measure again with `gemmtune "
+                               "retune --stale` and export it again")  # fmt: skip
         winner, program = best.winner, self.bundle.program(problem) if self.bundle else b""
         return Found(best.config, "measured: in the table", "measured", winner.provenance.cublaslt,
                      winner.measurement.build_digest, program)  # fmt: skip

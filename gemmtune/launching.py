@@ -224,7 +224,11 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 
     built = compile_source(source_of(problem, config, arch), arch, settings().cache_dir)
     if isinstance(built, BuildFailure) or built.digest != digest:
-        raise ArrayRefused(f"{problem.title}: the measured program can't be built here: use a bundle")
+        why = built.reason if isinstance(built, BuildFailure) else (
+            f"build {built.digest[:12]} is made of today's kernel by this NVRTC, and {digest[:12]} was measured"
+        )  # fmt: skip
+        raise ArrayRefused(f"{problem.title}: the measured program can't be built here: {why}; measure again with "
+                           "`gemmtune retune --stale`, or use a bundle of this version of gemmtune")  # fmt: skip
     return built.cubin
 
 

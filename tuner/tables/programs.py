@@ -11,6 +11,7 @@ from space.devices import DeviceProfile, profile_named
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import config_named, problem_from_key
+from tuner.answering.staleness import Built, change
 from tuner.tables.exporters.wanted import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
 from workers.builder import source_of
@@ -24,7 +25,7 @@ def programs_of(device: str, cache_dir: Path) -> Program:
         device: GPU model.
         cache_dir: the build cache.
     """
-    return partial(_program, profile_named(device).arch.name, cache_dir)
+    return partial(_program, profile_named(device), cache_dir)
 
 
 def plans_of(device: str) -> Plan:
@@ -44,9 +45,12 @@ def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:
     return plan_of(problem, config, str(entry["build_digest"]), profile)
 
 
-def _program(arch: str, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | str:
+def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | str:
     """The measured program of an entry, or why it can't be had."""
-    digest = str(entry["build_digest"])
+    arch, digest = profile.arch.name, str(entry["build_digest"])
+    # Plans and launchers are today's: they give a program of another text arguments that it does not know.
+    if change(_built(profile.name, entry)):
+        return "its program is of another kernel than today's: measure it again with `gemmtune retune --stale`"
     try:
         return kept_cubin(cache_dir, digest)
     except CacheError:
@@ -61,3 +65,10 @@ def _program(arch: str, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | st
     if built.digest != digest:
         return "its program is another one today: tune it again, or export on a machine with the NVRTC that built it"
     return built.cubin
+
+
+def _built(device: str, entry: Mapping[str, Any]) -> Built:
+    """An entry's facts about its kernel."""
+    by, config = entry["provenance"], config_named(entry["config"]["key"])
+    return Built(problem_from_key(entry["problem"]["key"]), config, device, entry["device_kind"], by["nvrtc"],
+                 by["kernel_source_digest"], str(entry["build_digest"]))  # fmt: skip

@@ -127,7 +127,9 @@ def test_a_library_that_is_not_here_is_left_to_torch(card: Card, monkeypatch: py
 
 
 def test_what_a_table_leaves_to_the_library_has_no_config_of_a_neighbour(tmp_path: Path) -> None:
-    (content,) = written("json", guarded(table(entry(WON), entry(TIED, 1.0)))).values()
+    won = entry(WON)
+    won["provenance"]["kernel_source_digest"] = "of last week"
+    (content,) = written("json", guarded(table(won, entry(TIED, 1.0)))).values()
     (tmp_path / "t.json").write_bytes(content)
     configure(tmp_path / "t.json")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,21 @@ def test_a_bundle_answers_with_its_program(tmp_path: Path) -> None:
     export_folder(tmp_path / "bundle", written("bundle", listed, program=lambda _: CUBIN))
     bundle = exact(tmp_path / "bundle")
     assert [bundle.find(each, "NVIDIA H200").program for each in (PROBLEM, librarys)] == [CUBIN, b""]
+
+
+def test_a_bundles_program_of_another_text_than_the_launchers_is_not_launched(tmp_path: Path) -> None:
+    # It would get today's arguments, and count as proved.
+    librarys = Gemm.of(8, 64, 64)
+    listed = [entry(PROBLEM), entry(librarys, family="cublaslt")]
+    for each in listed:
+        each["provenance"]["kernel_source_digest"] = "of last week"
+    export_folder(tmp_path / "bundle", written("bundle", guarded(table(*listed)), program=lambda _: CUBIN))
+    bundle = exact(tmp_path / "bundle")
+    found = bundle.find(PROBLEM, "NVIDIA H200")
+    assert (found.config, found.program) == (None, b"")
+    said = r"of another version of gemmtune: its kernel has changed since: build 555555555555 then, \w+ now; measure again"
+    assert re.search(said, found.why)
+    assert bundle.find(librarys, "NVIDIA H200").config is not None
 
 
 def test_a_least_gain_leaves_out_what_does_not_surely_exceed_it(tmp_path: Path) -> None:

@@ -208,13 +208,18 @@ def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memor
 
 
 @pytest.mark.parametrize(
-    "built", [SimpleNamespace(digest="another", cubin=b"cubin"), BuildFailure("measured", "planted", "")]
-)
+    ("built", "why"),
+    [
+        (SimpleNamespace(digest="another", cubin=b"cubin"), "build another is made of today's kernel by this NVRTC, and "
+                                                            "measured was measured; measure again with `gemmtune retune"),
+        (BuildFailure("measured", "planted", ""), "planted; measure again"),
+    ],
+)  # fmt: skip
 def test_without_the_measured_program_nothing_is_loaded(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, built: object
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, built: object, why: str
 ) -> None:
     monkeypatch.setattr("workers.build.compile_source", lambda *_: built)
     found = SimpleNamespace(find=lambda *_: Found(family_named("gemv").config({}), "", build_digest="measured"))
-    with pytest.raises(ArrayRefused, match="the measured program can't be built here: use a bundle"):
+    with pytest.raises(ArrayRefused, match=f"the measured program can't be built here: {why}"):
         launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()

@@ -15,7 +15,7 @@ import pytest
 
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.registry import families_for, family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import Guarded, guarded
@@ -23,6 +23,7 @@ from tuner.tables.exporters.tunableop import operation_of, rows_of, with_ordinal
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
+from workers.kernels.source import sources_digest
 
 DEVICE = "NVIDIA H200"
 ALGORITHM = {
@@ -32,6 +33,8 @@ ALGORITHM = {
 #: An ELF header of a CUDA program for sm_90.
 CUBIN = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH28xI", 2, 190, 90 << 8).ljust(60, b"\0")
 DIGEST = "5" * 64
+#: Of today's kernels, so that no entry is stale.
+KERNELS = sources_digest(families_for("sm_90a"))
 
 
 def entry(problem: Gemm, low: float = 1.05, family: str = "sm90_wgmma", **more: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -47,7 +50,7 @@ def entry(problem: Gemm, low: float = 1.05, family: str = "sm90_wgmma", **more: 
         "clocks": None,
         "build_digest": "" if family == "cublaslt" else DIGEST,
         "provenance": {
-            "kernel_source_digest": "k", "driver": "580.1", "nvrtc": "13.0", "gemmtune": "0.1", "seed": 1,
+            "kernel_source_digest": KERNELS, "driver": "580.1", "nvrtc": "13.0", "gemmtune": "0.1", "seed": 1,
             "cublaslt": "130101", "device": DEVICE, "device_uuid": "GPU-1",
         },
         "measurement_id": 1, "study_id": 1, "taken_at": "2026-11-23T00:00:00+00:00", "tried": 9, "failed": {},
