@@ -109,7 +109,7 @@ def test_a_bundles_program_of_another_text_than_the_launchers_is_not_launched(tm
     bundle = exact(tmp_path / "bundle")
     found = bundle.find(PROBLEM, "NVIDIA H200")
     assert (found.config, found.program) == (None, b"")
-    said = r"of another version of gemmtune: its kernel has changed since: build 555555555555 then, \w+ now; measure again"
+    said = r"another version of gemmtune: its kernel has changed since: build 555555555555 then, \w+ now; measure again"
     assert re.search(said, found.why)
     assert bundle.find(librarys, "NVIDIA H200").config is not None
 

@@ -210,8 +210,8 @@ def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memor
 @pytest.mark.parametrize(
     ("built", "why"),
     [
-        (SimpleNamespace(digest="another", cubin=b"cubin"), "build another is made of today's kernel by this NVRTC, and "
-                                                            "measured was measured; measure again with `gemmtune retune"),
+        (SimpleNamespace(digest="another", cubin=b"cubin"),
+         "build another is made of today's kernel by this NVRTC, and measured was measured; measure again with"),
         (BuildFailure("measured", "planted", ""), "planted; measure again"),
     ],
 )  # fmt: skip
