@@ -18,7 +18,7 @@ from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import family_named
 from tuner.answering.answers import Answer, answer, policy_of
-from tuner.errors import StoreError, TunerError
+from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
 from tuner.files import is_folder
 from tuner.prediction.files import model_for
@@ -221,6 +221,11 @@ def _open(asked: _Configuration) -> Source:
         document = read_document(Path(text))
         bests = TableBests(bests_in(document, Path(text)))
         return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
-    url = database_url(text) if text else settings().db_url
-    asked.store = Store.open(url)
+    if text and "://" not in text and not Path(text).expanduser().exists():
+        raise TableError(
+            f"{text} is not there: give configure() a table (….json) or a folder of `gemmtune export`, a store of "
+            f"`gemmtune tune`, or the URL of a service"
+        )
+    # What was named is only read: an empty store in place of a misspelt bundle would go on with guesses.
+    asked.store = Store.open(database_url(text), create=False) if text else Store.open(settings().db_url)
     return Bests(asked.store, trusted, neighbours)

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make tes
 
 from gemmtune.torch import configure, sources
 from space.kinds.gemm import Gemm
-from tuner.errors import StoreError
+from tuner.errors import StoreError, TunerError
 from tuner.evidence.store import Store
 
 
@@ -47,6 +47,22 @@ def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monke
 def test_one_word_is_no_list_of_trusted_sources() -> None:
     with pytest.raises(ValueError, match=r"trusted = 'measured' is one text: give a list, as in \['measured'\]"):
         configure(trusted="measured")
+
+
+@pytest.mark.parametrize("named", ["bundel/", "store.db", "~/no/such/store.db", "sqlite:///no_store.db"])
+def test_what_is_named_and_not_there_is_no_empty_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    # It was made, and whoever had misspelt a bundle ran on predictions.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    configure(named)
+    try:
+        with pytest.raises(TunerError, match="is not there"):
+            sources.chosen()
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        configure()
 
 
 def test_a_store_is_closed_once_another_source_is_configured(tmp_path: Path) -> None:
