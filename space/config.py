@@ -75,6 +75,10 @@ def parse_knobs(text: str) -> dict[str, str]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
             raise ConfigError(f"{part!r} is not knob=value: write tile_m=128,tile_n=256")
+        family, colon, knob = name.partition(":")
+        if colon:  # a config's key, as tables and messages show it
+            raise ConfigError(f"{name[:80]!r} names a family too: give that apart, as in --family {family[:40]}, and "
+                              f"begin with {knob[:40]}={value[:40]}")  # fmt: skip
         if name in knobs:
             raise ConfigError(f"{name} is given twice in {text!r}: name each knob once")
         knobs[name] = value

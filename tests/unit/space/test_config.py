@@ -42,6 +42,7 @@ def test_a_config_survives_columns() -> None:
         ("stages=4,stages=5", "stages is given twice"),
         ("epilogue=smem", "epilogue = 'smem'"),
         ("stages=-1", "stages = '-1'"),
+        ("sm90_wgmma:swap_ab=0,tile_m=128", "as in --family sm90_wgmma, and begin with swap_ab=0"),
     ],
 )
 def test_a_malformed_config_is_named_in_the_refusal(text: str, named: str) -> None:

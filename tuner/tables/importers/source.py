@@ -28,6 +28,7 @@ MOST_VALUES: Final = 8_000_000
 _HEAD_CHARACTERS: Final = 1 << 16
 _CHUNK: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
+_PARQUET: Final = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,8 @@ class Source:
     @contextmanager
     def _unpacked(self) -> Iterator[io.BufferedReader]:
         with self.path.open("rb") as raw:
+            if raw.peek(len(_PARQUET)).startswith(_PARQUET):
+                raise ProblemError(f"{self.path} is Parquet, which is not read as a list: export it as csv or json")
             packed = raw.peek(2).startswith(_GZIP)
             plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
             yield io.BufferedReader(_Counted(plain), _CHUNK)

@@ -351,6 +351,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '["1"]', "has no entry of an M"),
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"triton_version": "3.6"}', "has no entry of an M"),
         ("picture.png", b"\x89PNG\r\n\x1a\n", "not UTF-8"),
+        ("t.parquet", b"PAR1\x15\x04\x15\xff", "t.parquet is Parquet, which is not read as a list: export it as csv"),
         ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
         ("config.json", '{"text_config": {"model_type": "llama"}}', "model_type = None: name the type"),
         ("config.json", '{"architectures": ["LlamaForCausalLM"]}', "model_type = None: name the type"),
