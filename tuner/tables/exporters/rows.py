@@ -15,10 +15,10 @@ def rows(table: Guarded) -> Iterator[dict[str, Any]]:
     for entry in table.entries:
         ratio, provenance = entry["versus_cublaslt_first"], entry["provenance"]
         yield _problem(entry["problem"]["key"]) | {
-            "family": entry["config"]["family"], "config": _knobs_of(entry["config"]["key"]), "time_us": entry["median_us"],
-            "tflops": entry["tflops"], "gain": ratio["value"], "gain_low": ratio["low"], "gain_high": ratio["high"],
-            "policy": entry["policy"], "driver": provenance["driver"], "nvrtc": provenance["nvrtc"],
-            "cublaslt": provenance["cublaslt"], "taken_at": entry["taken_at"],
+            "family": entry["config"]["family"], "config": _knobs_of(entry["config"]["key"]),
+            "time_us": entry["median_us"], "tflops": entry["tflops"], "gain": ratio["value"], "gain_low": ratio["low"],
+            "gain_high": ratio["high"], "policy": entry["policy"], "driver": provenance["driver"],
+            "nvrtc": provenance["nvrtc"], "cublaslt": provenance["cublaslt"], "taken_at": entry["taken_at"],
         }  # fmt: skip
     for key in table.library:
         yield _problem(key) | dict.fromkeys(COLUMNS)
