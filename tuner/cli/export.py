@@ -22,7 +22,7 @@ from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
 from tuner.tables.exporters.tunableop import with_rows
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.library import library_table
-from tuner.tables.programs import plans_of, programs_of
+from tuner.tables.programs import plans_of, programs_of, stale
 from tuner.tables.tables import chosen_bests, table, table_bytes
 
 
@@ -88,16 +88,17 @@ def export(
         export_folder(out, files)
     else:
         export_files({Path(name): content for name, content in files.items()})
+    changed = stale(device, chosen.entries)
     report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
               "library": len(chosen.library), "left_out": dict(chosen.left_out),
-              "never_tuned": never}  # fmt: skip
+              "stale": changed, "never_tuned": never}  # fmt: skip
     next_step = exporter.next_step(chosen, wanted)
     if format == "json" and chosen.left_out:
         next_step = f"--all exports those too, with their evidence\n{next_step}"
     if keys and never:
         said = "was" if len(never) == 1 else "were"
         next_step = f"{len(never):,} of {len(keys):,} problems in the files {said} never tuned on {device}\n{next_step}"
-    say(_report(chosen, out, next_step.rstrip()), report, as_json)
+    say(_report(chosen, out, _changed(changed) + next_step.rstrip()), report, as_json)
 
 
 def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:
@@ -106,10 +107,20 @@ def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> No
     count, content, doubtful = len(document["entries"]), document["content"], guarded(document).left_out
     lines = [f"{out}: {_bests(count, document['device'])}, content {content[:12]}"]
     lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
+    changed = stale(document["device"], document["entries"])
     if doubtful:
         lines.append("install() leaves those to the library; an export without --all writes null")
-    report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful)}
+    lines += _changed(changed).splitlines()
+    report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
+              "stale": changed}  # fmt: skip
     say("\n".join(lines), report, as_json)
+
+
+def _changed(count: int) -> str:
+    """A line that says how many entries are stale; empty without any."""
+    said = "entry was" if count == 1 else "entries were"
+    since = "measured with kernels that have changed since: `gemmtune retune --stale` measures again"
+    return f"{count:,} {said} {since}\n" if count else ""
 
 
 def _without(chosen: Guarded, uncompared: list[str]) -> Guarded:

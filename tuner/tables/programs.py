@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,11 @@ def plans_of(device: str) -> Plan:
         device: GPU model.
     """
     return partial(_plan, profile_named(device))
+
+
+def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
+    """How many of a table's entries were measured with kernels that have changed since."""
+    return sum(bool(change(_built(device, entry))) for entry in entries)
 
 
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:

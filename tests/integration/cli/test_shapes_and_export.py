@@ -201,6 +201,16 @@ def test_an_export_says_which_problems_were_never_tuned(folder: Path) -> None:
     assert report["never_tuned"] == ["gemm:bf16,bf16,bf16,f32:nt:16x6144x4096:b1:none"]
 
 
+@pytest.mark.parametrize("words", [("--all",), ("--min-gain", "1.0"), ("--format", "csv", "--min-gain", "1.0")])
+def test_an_export_says_which_kernels_have_changed_since(folder: Path, words: tuple[str, ...]) -> None:
+    assert "changed since" not in export(folder, "t", *words)
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        keep_best(store, Gemm.of(24, 4096, 4096), by=replace(PROVENANCE, kernel_source_digest="e" * 64))
+    said = "1 entry was measured with kernels that have changed since: `gemmtune retune --stale` measures again"
+    assert said in export(folder, "t", *words).splitlines()
+    assert json.loads(export(folder, "t", *words, "--json"))["stale"] == 1
+
+
 def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:
     export(folder, "t.json", "--all")
     assert len(read_table(folder / "t.json")) == 1
