@@ -11,9 +11,9 @@ from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import finals_of
 from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, open_store, opened_bests
-from tuner.cli.output import console, emit, print_comparison, show
+from tuner.cli.output import console, counted, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
-from tuner.evidence.records import BestChange, Policy, StoredMeasurement
+from tuner.evidence.records import Best, BestChange, Policy, StoredMeasurement
 from tuner.evidence.stats import median_interval_us
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
@@ -54,7 +54,7 @@ def best(
     if rivals:
         with open_store(db, create=False) as store:
             finals, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
-            _show_rivals(finals, best.winner.id if best else None, as_json)
+            _show_rivals(finals, best, as_json)
         return
     if history or rollback:
         with open_store(db, create=False) as store:
@@ -93,17 +93,19 @@ def _show_answer(found: Answer) -> None:
         console.print(f"  to measure it: {tune_command(found.problem)}")
 
 
-def _show_rivals(found: Sequence[StoredMeasurement], served: int | None, as_json: bool) -> None:
+def _show_rivals(found: Sequence[StoredMeasurement], best: Best | None, as_json: bool) -> None:
     rivals = [(each.id, each.measurement) for each in found]
     if as_json:
         names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          for number, one in rivals]})  # fmt: skip
         return
-    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; * is served")
+    policy = rivals[0][1].policy.value
+    place = "is served" if best and best.served else f"is the best under {policy}, which is not the served one"
+    console.print(f"finals under {policy}, fastest first; * {place}")
     for number, one in rivals:
         low, high = median_interval_us(one)
-        mark, count = "*" if number == served else " ", f"{len(one.samples_us)} samples"
+        mark, count = "*" if best and number == best.winner.id else " ", counted(len(one.samples_us), "sample")
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
     if found[0].device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
