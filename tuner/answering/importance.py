@@ -17,13 +17,14 @@ from sqlalchemy import and_, case, distinct, func, select
 
 from space.config import Config
 from space.devices import find_profile, profile_named
-from space.explain import legal_mask
+from space.explain import legal_among, legal_mask
 from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.registry import family_named
 from space.structures import structure_of
 from tuner.errors import NothingMeasured
+from tuner.evidence.legality import forbidden
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
 from tuner.evidence.picks import LIBRARY
@@ -97,11 +98,11 @@ class Why:
 
     Attributes:
         winner: the config that is served; the fastest one where none is.
-        served: whether it is served, and so what `best` answers.
+        served: whether it is served, and so what `best` answers: a best that a rule forbids by now is not.
         time_us: the winner's, on the scale of the screening, like every other time here.
         policy: what times of the screening stand for.
         served_us, served_policy: the served time and what it stands for; None where nothing is served.
-        measured: number of correct candidates in the study.
+        measured: number of correct candidates in the study that rules still allow.
         importances: of the knobs that varied, most important first; none where too few candidates of the family were
             correct.
         changes: of the winner, knob by knob, illegal ones included; none where the library won.
@@ -134,6 +135,8 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
         ProfileError: nothing was measured on the device, and no known card has this name.
     """
     best = store.best(problem, device)
+    if best and forbidden(problem, best.config, device):
+        best = None
     run = _run(store, problem, device, best)
     if run is None and device not in {name for name, _ in store.devices()}:
         profile_named(device)
@@ -161,7 +164,7 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Settled times of our own candidates in one study under one policy."""
+    """Settled times of our own candidates in one study under one policy, without those that a rule forbids by now."""
 
     policy: Policy
     times: dict[Config, float]
@@ -178,11 +181,20 @@ def _run(store: Store, problem: Problem, device: str, best: Best | None) -> _Run
             if stored.measurement.config.family != LIBRARY and stored.measurement.policy == policy
             and not (stored.revoked or out_of_range(stored.measurement))
         ]  # fmt: skip
-        run = _Run(Policy(policy), settled(measured))
+        run = _Run(Policy(policy), _allowed(problem, device, settled(measured)))
         chosen = chosen or run
         if len(run.times) >= LEAST:
             return run
     return chosen
+
+
+def _allowed(problem: Problem, device: str, times: dict[Config, float]) -> dict[Config, float]:
+    """Those that today's rules accept: others are no answer. All on an unknown device."""
+    profile = find_profile(device)
+    if profile is None:
+        return times
+    legal = legal_among(problem, times, profile)
+    return {config: us for config, us in times.items() if config in legal}
 
 
 def _ranked(store: Store, problem: Problem, device: str, best: Best | None) -> list[tuple[int, str, int]]:

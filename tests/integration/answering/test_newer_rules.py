@@ -14,6 +14,7 @@ from space.kinds.gemm import Gemm
 from tests.fleet import FakeDevice
 from tests.support import DEVICE, FAMILY, PROBLEM, keep_best, measured, study_key
 from tuner.answering.answers import answer
+from tuner.answering.importance import why
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement
@@ -122,6 +123,19 @@ def test_the_outlook_takes_it_for_no_best(store: Store) -> None:
     store.record_many(study.id, [measured(LEGAL, 1000.0)], by)
     found = outlook(store, study.id, None)
     assert (found.tried, found.chance) == (2, 1.0)
+
+
+def test_why_speaks_of_the_fastest_that_is_allowed(store: Store) -> None:
+    allowed = [config for config in (FAMILY.config({"raster_group": group, "raster": raster, "tile_n": tile_n})
+               for group in (1, 2, 4, 8) for raster in ("along_m", "along_n") for tile_n in (64, 96, 128, 256))
+               if is_legal(FAMILY, PROBLEM, config)]  # fmt: skip
+    study = store.begin_study(study_key(), fresh=True)
+    taken = [measured(ILLEGAL, 1.0), *(measured(config, 20.0 + place) for place, config in enumerate(allowed))]
+    store.record_many(study.id, taken, FakeDevice().begin(PROBLEM).provenance)
+    found = why(store, PROBLEM, DEVICE)
+    assert (found.served, found.served_us, found.winner, found.time_us) == (False, None, allowed[0], 20.0)
+    assert found.measured == len(allowed)
+    assert ILLEGAL not in {each.config for each in found.runners_up}
 
 
 def test_lists_of_bests_mark_it(store: Store) -> None:
