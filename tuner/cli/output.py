@@ -109,8 +109,8 @@ def print_comparison(best: Best) -> None:
     if best.config.family == LIBRARY:
         ratio = best.versus_first
         ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""
-        console.print(f"  cuBLASLt's own candidate wins here{ahead}; each of ours is not surely faster, or loses too much "
-                      "to its first choice elsewhere")  # fmt: skip
+        lost = "each of ours is not surely faster, or loses too much to its first choice elsewhere"
+        console.print(f"  cuBLASLt's own candidate wins here{ahead}; {lost}")
         return
     console.print(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
     console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")

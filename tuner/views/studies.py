@@ -16,12 +16,16 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
+from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
 from tuner.evidence.stats import median_interval_us, scatter_of
 from tuner.evidence.store import Store
+
+#: Why one of ours is not picked, however fast.
+_LEFT_OUT = "is not surely faster than the library's, or loses too much to its first choice elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The winner under one policy, and the rule that picked it."""
+    """The winner under one policy by today's rules, and the rule that picked it.
+
+    Rules may be newer than the best: the sentence then names the measurement that an earlier one chose.
+    """
 
     policy: str
     measurement_id: int
@@ -144,14 +151,14 @@ def in_full(store: Store, study_id: int) -> StudyInFull:
         finals = measurements.read(session, of_finals) if series else []
         last = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id).scalar_subquery()
         newest = finals or measurements.read(session, ours.where(MeasurementRow.id == last))
-        served = set(session.scalars(
-            select(BestRow.measurement_id).join(BestRow.problem).join(BestRow.device)
-            .where(BestRow.served, ProblemRow.key == facts.problem.key, DeviceRow.name == facts.device)
-        ))  # fmt: skip
+        of_problem = select(BestRow.measurement_id, BestRow.served).join(BestRow.problem).join(BestRow.device).where(
+            ProblemRow.key == facts.problem.key, DeviceRow.name == facts.device)  # fmt: skip
+        bests = {number: is_served for number, is_served in session.execute(of_problem)}
     rivals = [one for one in finals if one.measurement.outcome is Outcome.CORRECT and not one.revoked]
+    served = {number for number, is_served in bests.items() if is_served}
     return StudyInFull(
-        facts, tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts.problem, rivals)), TIE_BAND, STEP,
-        newest[-1].provenance if newest else None,
+        facts, tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts.problem, rivals, set(bests))),
+        TIE_BAND, STEP, newest[-1].provenance if newest else None,
     )  # fmt: skip
 
 
@@ -243,7 +250,16 @@ def _finals(
     return sorted(made, key=lambda final: (final.policy, final.median_us or float("inf"), final.measurement_id))
 
 
-def _picks(problem: Problem, rivals: Sequence[StoredMeasurement]) -> list[Pick]:
+def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int]) -> list[Pick]:
+    """The winners of finals by today's rules, which may be newer than the bests that they gave.
+
+    Args:
+        finals: correct ones.
+        bests: measurements that are best of their problem under some policy.
+    """
+    configs = {one.measurement.config for one in finals}
+    broken = {config for config in configs if forbidden(problem, config, finals[0].device)}
+    rivals = [one for one in finals if one.measurement.config not in broken]
     if not rivals:
         return []
     field = Field(problem, rivals[0].device, [rival.measurement for rival in rivals])
@@ -252,7 +268,11 @@ def _picks(problem: Problem, rivals: Sequence[StoredMeasurement]) -> list[Pick]:
         of_policy = [rival for rival in rivals if rival.measurement.policy is policy]
         won = field.winner(policy)
         winner = next(rival for rival in of_policy if rival.measurement is won)
-        picks.append(Pick(policy.value, winner.id, _why_picked(winner, of_policy)))
+        stands = [each.id for each in finals if each.measurement.policy is policy and each.id in bests - {winner.id}]
+        sentence = _why_picked(winner, of_policy)
+        if stands:
+            sentence += f"; an earlier rule chose measurement {stands[0]}, which stands until a tune replaces it"
+        picks.append(Pick(policy.value, winner.id, sentence))
     return picks
 
 
@@ -262,13 +282,15 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     stand = by_id[winner.id]
     tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
     if not family_named(winner.measurement.config.family).own:
-        return "the library's: each of ours is not surely faster, or loses too much to its first choice elsewhere"
+        return f"the library's: each of ours {_LEFT_OUT}"
     if stand.behind > TIE_BAND and stand.surely:
-        return f"{stand.behind:.1%} behind the fastest, which is slower than the library's first choice elsewhere"
+        return f"{stand.behind:.1%} behind the fastest; each one ahead {_LEFT_OUT}"
     if tied == 1:
         return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
     if scatter_of(winner.measurement.policy):
-        rule = "their times, leaving out ours that are slower than the library's first choice under some policy"
+        rule = "their times"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
-    return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}"
+    compared = any(not family_named(rival.measurement.config.family).own for rival in rivals)
+    out = f", without each that {_LEFT_OUT}" if compared else ""
+    return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}{out}"

@@ -9,10 +9,12 @@ import pytest
 from space.config import Config
 from space.registry import family_named
 from tests.shell import Shell
-from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.evidence.store import Store
+from tuner.views import studies
+from tuner.views.studies import Pick
 from workers.measurement import Policy
 
 LIBRARY = family_named("cublaslt").config({"rank": 0})
@@ -24,7 +26,7 @@ LOSES: Times = {OURS: (7.9, 8.1), LIBRARY: (8.0, 8.0)}
 
 def finals(store: Store, times: Times) -> list[StoredMeasurement]:
     """The finals of one study."""
-    study = store.begin_study(study_key())
+    study = store.begin_study(study_key(), fresh=True)
     taken = [measured(config, us, stage="final", policy=policy, samples=9) for config, each in times.items()
              for us, policy in zip(each, (Policy.CHAIN, Policy.BURST), strict=True)]  # fmt: skip
     return store.record_many(study.id, taken, PROVENANCE)
@@ -53,3 +55,48 @@ def test_rivals_mark_as_served_what_is_served(shell: Shell, words: tuple[str, ..
     said = shell("best", PROBLEM.shape, "--rivals", *words).out
     assert place in said
     assert "* 8.00 µs" in said
+
+
+def picks_of(store: Store, times: Times) -> dict[str, Pick]:
+    """The picks of a study's page, by policy."""
+    study = finals(store, times)[0].study_id
+    return {pick.policy: pick for pick in studies.in_full(store, study).picks}
+
+
+def test_the_page_says_why_a_faster_one_is_left_out_of_a_tie() -> None:
+    # The fastest under `chain` loses more under `burst` than half of its gain.
+    times = {OURS: (7.85, 8.16), SECOND: (7.9, 8.0), LIBRARY: (8.0, 8.0)}
+    with Store.open("sqlite://") as store:
+        pick = picks_of(store, times)["chain"]
+    assert pick.sentence.startswith("0.6% behind the fastest; 3 of 3 tie within 2%, and are ordered by steps of 0.5 %")
+    assert pick.sentence.endswith("without each that is not surely faster than the library's, or loses too much to its "
+                                  "first choice elsewhere")  # fmt: skip
+
+
+def test_without_the_library_nothing_is_left_out() -> None:
+    with Store.open("sqlite://") as store:
+        assert "library" not in picks_of(store, {OURS: (7.9, 8.1), SECOND: (7.95, 8.1)})["chain"].sentence
+
+
+def test_the_page_names_the_best_that_an_earlier_rule_chose() -> None:
+    with Store.open("sqlite://") as store:
+        stored = finals(store, LOSES)
+        first = stored[0]
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", first, None, None, None, 2, {})])
+        found = studies.in_full(store, first.study_id)
+    (pick,) = (pick for pick in found.picks if pick.policy == "chain")
+    assert [final.measurement_id for final in found.finals if final.served] == [first.id]
+    assert pick.measurement_id == stored[2].id
+    assert f"; an earlier rule chose measurement {first.id}, which stands until a tune" in pick.sentence
+    (other,) = (pick for pick in found.picks if pick.policy == "burst")
+    assert "earlier rule" not in other.sentence
+
+
+def test_the_page_picks_nothing_that_a_rule_forbids() -> None:
+    illegal = FAMILY.config({"tile_n": 256, "stages": 12})
+    with Store.open("sqlite://") as store:
+        stored = finals(store, {illegal: (6.0, 6.0), OURS: (7.9, 8.0), LIBRARY: (8.0, 8.0)})
+        found = studies.in_full(store, stored[0].study_id)
+        alone = finals(store, {illegal: (6.0, 6.0)})
+        assert studies.in_full(store, alone[0].study_id).picks == ()
+    assert {pick.policy: pick.measurement_id for pick in found.picks} == {"chain": stored[2].id, "burst": stored[5].id}
