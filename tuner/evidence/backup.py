@@ -173,6 +173,9 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 if "digest" in document:
                     if document != {"rows": rows - 1, "digest": digest.hexdigest()}:
                         raise StoreError(f"{path} is damaged: its digest differs; use another backup")
+                    if file.readline(1):
+                        raise StoreError(f"{path} goes on after its last line, as several backups in one file do: "
+                                         "restore each into a store of its own")  # fmt: skip
                     return
                 if not rows and document.get("schema") != SCHEMA:
                     found = document.get("schema")

@@ -162,6 +162,7 @@ def dropped(data: bytes) -> bytes:
         (cut, "cut short|can't be read"),
         (changed, "damaged"),
         (dropped, "damaged"),
+        (lambda data: data + data, "several backups in one file"),
         (lambda data: data[: len(data) // 2], "can't be read"),
         (flipped, "can't be read"),
         (lambda data: b"nothing", "can't be read"),
