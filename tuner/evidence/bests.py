@@ -154,10 +154,11 @@ def serve(
         update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),
         execution_options={"synchronize_session": False},
     )
-    newest_version = max(row.version for row in rows.values())
     served = rows[chosen]
-    # Readers that follow changes read the served ones: the last change has to be one of them.
-    version = served.version if served.version == newest_version else changes.count(session, "best")
+    # Readers that follow changes read the served ones: the last change has to be one of them. It may be a removal:
+    # after it they hold nothing of the problem.
+    last = changes.read(session)["best"]
+    version = served.version if served.version == last else changes.count(session, "best")
     session.execute(
         update(BestRow).where(BestRow.id == served.id).values(served=True, version=version),
         execution_options={"synchronize_session": False},

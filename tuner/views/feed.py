@@ -158,16 +158,19 @@ class Feed:
         if len(rows) + len(removed) > MOST_BESTS:
             yield Event("best", {"many": version - seen, "version": version})
             return
+        events = list[Event]()
         for number, key, device, policy, measurement, first, best, median_us, family in rows:
             ratios = {name: ratio.value if (ratio := codec.ratio(content)) else None
                       for name, content in (("first", first), ("best", best))}  # fmt: skip
-            yield Event("best", {
+            events.append(Event("best", {
                 "device": device, "problem": key, "policy": policy, "version": number, "measurement_id": measurement,
                 "time_us": median_us if in_range(median_us) else None, "family": family, **ratios,
-            }, device)  # fmt: skip
+            }, device))  # fmt: skip
         for number, gone in removed:
-            yield Event("best", {"device": gone.device, "problem": gone.problem_key, "version": number,
-                                 "removed": True}, gone.device)  # fmt: skip
+            events.append(Event("best", {"device": gone.device, "problem": gone.problem_key, "version": number,
+                                         "removed": True}, gone.device))  # fmt: skip
+        # As they happened: what is served after a removal comes after it.
+        yield from sorted(events, key=lambda event: int(event.data["version"]))
 
     def _measurements(self, session: Session, count: int) -> Iterator[Event]:
         if count == self._seen.changes.get("measurement", -1):

@@ -25,15 +25,21 @@ from api.device_bests import CachedBest
 from api.schemas import BestOut
 from api.snapshot import Snapshot
 from space.kinds.gemm import Gemm
+from tests.fleet import Fleet
 from tests.integration.api.asking import ASKED, problem_of
 from tests.integration.api.snapshot.conftest import SHAPES
+from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.evidence import revocations
 from tuner.evidence.models import ConfigRow
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Policy
+from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.workers import Workers
 from tuner.prediction import files
 from tuner.tables.entries import best_of, entry
+from tuner.views.feed import Feed
+from tuner.views.rounds import ProgressBoard
 
 
 class TestSnapshot:
@@ -56,6 +62,29 @@ class TestSnapshot:
             first = keep_best(own_store, us=9.0)
             client.app.state.follower.poll()  # type: ignore[attr-defined]
             assert client.get("/v1/best", params=ASKED).json()["evidence"]["measurement_id"] == first.winner.id
+
+    def test_a_best_stays_when_one_under_another_policy_is_revoked(self, own_store: Store) -> None:
+        study = own_store.begin_study(study_key(), fresh=True)
+        kept = own_store.record(study.id, measured(FAMILY.config({}), stage="final", policy=Policy.CHAIN), PROVENANCE)
+        fleet = Fleet(own_store)
+        fleet.campaign([PROBLEM])
+        bad = fleet.hand(1)
+        task = bad.claimed()
+        bad.begin(task)
+        burst = [measured(FAMILY.config({}), 5.0), measured(FAMILY.config({}), 5.0, stage="final")]
+        bad.report(task, burst, ended="done")
+        own_store.set_bests([Best(PROBLEM, DEVICE, "cuda", kept, None, None, None, 1, {})])
+        feed = Feed(own_store, Workers(own_store, PATIENT), ProgressBoard())
+        feed.poll()
+        with TestClient(create_app(own_store)) as client:
+            said = [client.get("/v1/best", params=ASKED).json()]
+            revocations.revoke(own_store, worker="worker-1")
+            client.app.state.follower.poll()  # type: ignore[attr-defined]
+            said.append(client.get("/v1/best", params=ASKED).json())
+        assert [one["evidence"]["measurement_id"] for one in said] == [kept.id] * 2
+        assert len(own_store.bests_by_policy(DEVICE)) == 1
+        told = [event.data for event in feed.poll() if event.name == "best"]
+        assert [each.get("removed", False) for each in told] == [True, False]
 
     def test_a_gpus_own_best_stands_before_a_replayed_one(self, own_store: Store) -> None:
         own = keep_best(own_store)
