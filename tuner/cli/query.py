@@ -60,7 +60,10 @@ def best(
         with open_store(db, create=False) as store:
             if rollback:
                 store.roll_back(problem, device, rollback)
-            show({"changes": store.best_changes(problem, device)}, as_json, _show_changes)
+            changes = store.best_changes(problem, device)
+        show({"changes": changes}, as_json, _show_changes)
+        if not (changes or as_json):
+            console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}`")
         return
     config = settings()
     with opened_bests(db) as bests:

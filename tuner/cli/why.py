@@ -6,6 +6,7 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
+from tuner.answering.staleness import staleness
 from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
@@ -19,15 +20,24 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
     """Explains why a tuned problem's winner won, from the measurements in the store."""
     with open_store(db, create=False) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
-    show(found, as_json, _print)
+        best = store.best(problem, device) if found.served else None
+    changed = staleness(best) if best else ""
+    show(found, as_json, lambda each: _print(each, changed))
 
 
-def _print(found: Why) -> None:
+def _print(found: Why, changed: str) -> None:
+    """Prints why a config won.
+
+    Args:
+        changed: how its kernel has changed since; empty where it has not.
+    """
     what = f"the served one takes {found.served_us:.2f} µs under {found.served_policy}" if found.served_us else ""
     console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, "
                   f"{what or 'none is served, the fastest follows'}; screened under {found.policy}, it takes "
                   f"{found.time_us:.2f} µs")  # fmt: skip
     console.print(f"  {found.winner.key}")
+    if changed:
+        console.print(f"  {changed}: these are times of the one before")
     print_replays({found.problem: found.replay}, found.device)
     # The library's knobs are not ours, though some have the same names.
     own = dict(found.winner.values) if family_named(found.winner.family).own else {}

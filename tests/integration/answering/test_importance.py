@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from api.app import create_app
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.shell import Shell
-from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
+from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key, today
 from tuner.answering.importance import LEAST, Why, _runners_up, why
 from tuner.errors import NothingMeasured
-from tuner.evidence.records import Best
+from tuner.evidence.records import Best, Provenance
 from tuner.evidence.store import Store
 from workers.measurement import Outcome
 
@@ -63,6 +64,18 @@ def test_it_speaks_of_the_served_study_though_another_is_larger(url: str) -> Non
     assert served is not None
     assert (found.winner, found.measured, found.time_us) == (served.config, LEAST, 303.0)
     assert (found.served, found.served_us, found.served_policy) == (True, served.median_us, served.policy)
+
+
+@pytest.mark.parametrize(("by", "stale"), [(replace(PROVENANCE, kernel_source_digest="e" * 64), True), (None, False)])
+def test_it_says_that_a_kernel_has_changed_since(url: str, by: Provenance | None, stale: bool) -> None:
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM), fresh=True)
+        taken = [measured(config, 200.0 + place, PROBLEM) for place, config in enumerate(CONFIGS)]
+        won = store.record_many(study.id, taken, by or today(PROBLEM))[0]
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", won, None, None, None, 1, {})])
+    said = Shell(Path(url.removeprefix("sqlite:///")).parent, {"GEMMTUNE_DB": url})("why", PROBLEM.shape)
+    assert (said.code, said.err) == (0, "")
+    assert ("its kernel has changed since" in said.out) is stale
 
 
 def test_where_the_library_won_it_is_the_winner(url: str) -> None:

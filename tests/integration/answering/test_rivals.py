@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.rivals import finals_of
 from tuner.errors import NothingMeasured
@@ -47,3 +50,13 @@ def test_a_best_of_a_screening_has_no_rivals() -> None:
         keep_best(store)
         with pytest.raises(NothingMeasured, match="no finals"):
             finals_of(store, PROBLEM, DEVICE)
+
+
+def test_a_history_of_nothing_is_told_as_one(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db"):
+        pass
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
+    words = ("best", PROBLEM.shape, "--history", "--device", DEVICE)
+    said, never = shell(*words), f"{PROBLEM.title} never had a best on {DEVICE}: run `gemmtune tune {PROBLEM.shape}`"
+    assert (said.code, " ".join(said.out.split())) == (0, never)
+    assert shell(*words, "--json").json == {"changes": []}
