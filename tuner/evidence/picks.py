@@ -138,7 +138,8 @@ class Field:
             if one is None or first is None or one is first:
                 continue
             ours, theirs = paired(one, first)
-            if statistics.median(ours) > statistics.median(theirs) * (1 + most) and surely_slower(ours, theirs):
+            slower = statistics.median(ours) > statistics.median(theirs) * (1 + most)
+            if slower and surely_slower(ours, theirs, scatter_of(policy)):
                 return True
         return False
 

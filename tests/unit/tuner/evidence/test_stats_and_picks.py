@@ -211,6 +211,14 @@ def test_ours_is_served_unless_it_loses_elsewhere_more_than_its_gain_excuses(
     assert Field(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
 
 
+@pytest.mark.parametrize(("there_us", "family"), [(8.03, "sm90_wgmma"), (8.08, "cublaslt")])
+def test_two_blocks_elsewhere_are_judged_by_their_known_scatter(there_us: float, family: str) -> None:
+    library = measured([8.0] * 9, "cublaslt", Policy.CHAIN), measured([8.0] * 2, "cublaslt", Policy.SUSTAINED)
+    # It gains 0.5 %, half of which is 8.02.
+    ours = measured([7.96] * 9, policy=Policy.CHAIN), measured([there_us] * 2, policy=Policy.SUSTAINED)
+    assert Field(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN).config.family == family
+
+
 @pytest.mark.parametrize("elsewhere", [Policy.ROUNDS, Policy.CHAIN_PDL])
 def test_what_is_slower_only_where_no_user_is_is_served(elsewhere: Policy) -> None:
     library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (Policy.CHAIN, elsewhere)]
