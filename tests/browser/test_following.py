@@ -27,6 +27,16 @@ def _without_news(page: Page) -> None:
     page.add_init_script("globalThis.setInterval = () => 0")
 
 
+def _asked(page: Page, held: list[tuple[Route, APIResponse]]) -> tuple[Route, APIResponse]:
+    """The only answer that is held, once the page has asked for it: it may first wait for another one."""
+    for _ in range(100):
+        if held:
+            break
+        page.wait_for_timeout(50)
+    (only,) = held
+    return only
+
+
 def _hold(page: Page, path: str) -> list[tuple[Route, APIResponse]]:
     """Holds the next answer. A server may close a kept connection just when the next request takes it: asked again."""
     held: list[tuple[Route, APIResponse]] = []
@@ -47,7 +57,7 @@ def test_a_newer_answer_of_the_fleet_stays(opened: Opener, tmp_path: Path, butto
         held = _hold(page, "**/v1/fleet")
         page.click(f"button:text-is('{button}')")
         settled(page)
-        ((route, answer),) = held
+        route, answer = _asked(page, held)
         fleet.hand(1)
         page.click("button:text-is('3 h')")
         settled(page)
@@ -68,7 +78,7 @@ def test_a_newer_answer_of_a_campaign_stays(opened: Opener, tmp_path: Path) -> N
         held = _hold(page, "**/v1/campaigns/1")
         page.click("button:text-is('Pause')")
         settled(page)
-        ((route, answer),) = held
+        route, answer = _asked(page, held)
         page.click("button:text-is('Cancel')")
         page.click("button:has-text('Really cancel')")
         settled(page)
