@@ -134,7 +134,7 @@ class Field:
         most = min(SLOWER, OF_GAIN * self._gain(rival))
         for policy in _DEPLOYED:
             one = self._by_policy.get(policy, {}).get(rival.config.key)
-            first = next(filter(_is_library, self.under(policy)), None)
+            first = self._first_choice(policy)
             if one is None or first is None or one is first:
                 continue
             ours, theirs = paired(one, first)
@@ -143,10 +143,13 @@ class Field:
                 return True
         return False
 
+    def _first_choice(self, policy: Policy) -> Measurement | None:
+        """The library's, where it was measured under a policy."""
+        return next(filter(_is_library, self.under(policy)), None)
+
     def _gain(self, rival: Measurement) -> float:
         """How much faster it is than the library's first choice, as a share of its time; 0 where it is slower."""
-        first = next(filter(_is_library, self.under(rival.policy)), rival)
-        ours, theirs = paired(rival, first)
+        ours, theirs = paired(rival, self._first_choice(rival.policy) or rival)
         return max(statistics.median(theirs) / statistics.median(ours) - 1, 0.0)
 
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
