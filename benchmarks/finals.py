@@ -6,7 +6,8 @@ Reads the backups of stores in a folder. Of each problem's best that is served i
 
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
 * What would have won with fewer of our leaders, the first by bursts and the best of other structures.
-* How far the blocks of one rival scatter, and whether the place in the first pass matters.
+* How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
+  same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
 * With parts of `benchmarks.deployed` that were measured from these stores: how far the ratio of the fastest of ours to
   the library's fastest is from what a torch program measured afterwards, and whether its interval says so. Both were
@@ -17,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +37,7 @@ from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
-from tuner.evidence.picks import paired, versus
+from tuner.evidence.picks import Field, paired, versus
 from tuner.evidence.stats import ratio
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
@@ -45,12 +48,16 @@ CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the
 #: Leaders: the fastest by bursts, and after how many no other structure is added.
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
 
+#: Finals drawn of each problem.
+DRAWN: Final = 40
+
 
 @dataclass(frozen=True)
 class Finals:
     """The finals of one problem: measurements by policy, then by config's key, in the order of the rivals."""
 
     problem: Problem
+    device: str
     group: str
     by_policy: dict[Policy, dict[str, Measurement]]
 
@@ -91,6 +98,17 @@ class Finals:
         arms = ([one for one in rivals if family_named(one.config.family).own is own] for own in (True, False))
         return [min(arm, key=lambda one: one.median_us) for arm in arms if arm]
 
+    def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
+        """The winner if blocks scattered so around each rival's time."""
+        drawn = {
+            key: replace(one, samples_us=tuple(one.median_us * generator.gauss(1, scatter) for _ in one.samples_us))
+            for key, one in self.by_policy[Policy.SUSTAINED].items()
+        }  # fmt: skip
+        by_policy = {**self.by_policy, Policy.SUSTAINED: drawn}
+        rivals = [one for taken in by_policy.values() for one in taken.values()]
+        won = Field(self.problem, self.device, rivals).winner(Policy.SUSTAINED)
+        return self.by_policy[Policy.SUSTAINED][won.config.key]
+
     def places(self) -> Iterator[tuple[int, float]]:
         """Of each rival with two blocks or more: its place in the first pass, and its first block over its second."""
         for place, number in enumerate(order_of(0, len(self.sustained))):
@@ -111,7 +129,7 @@ def finals_of(backup: Path, folder: Path) -> Iterator[Finals]:
                 if one.outcome is Outcome.CORRECT:
                     by_policy.setdefault(one.policy, {})[one.config.key] = one
             known = (power_decides(best.problem, profile), may_reach_power_limit(best.problem, profile), True)
-            yield Finals(best.problem, CLASSES[known.index(True)], by_policy)
+            yield Finals(best.problem, best.device, CLASSES[known.index(True)], by_policy)
 
 
 def orders(found: Sequence[Finals]) -> Iterator[str]:
@@ -151,16 +169,39 @@ def blocks(found: Sequence[Finals]) -> Iterator[str]:
     yield "| blocks of one rival | rivals | standard deviation |"
     yield "| --- | ---: | ---: |"
     for group in CLASSES:
-        taken = [one.samples_us for each in found if each.group == group for one in each.sustained]
-        variances = [statistics.variance(map(math.log, each)) for each in taken if len(each) > 1]
-        if variances:
-            yield f"| {group} | {len(variances)} | {math.sqrt(statistics.fmean(variances)):.2%} |"
+        of_group = [one for one in found if one.group == group]
+        if repeated := sum(len(one.samples_us) > 1 for each in of_group for one in each.sustained):
+            yield f"| {group} | {repeated} | {scatter(of_group):.2%} |"
     by_place: dict[int, list[float]] = {}
     for one in (one for one in found if one.group == CLASSES[0]):
         for place, over_second in one.places():
             by_place.setdefault(place, []).append(over_second)
     medians = ", ".join(f"{statistics.median(ratios) - 1:+.2%}" for _, ratios in sorted(by_place.items()))
     yield f"\nFirst block against second, by place in the first pass, where power decides (medians): {medians}."
+
+
+def again(found: Sequence[Finals]) -> Iterator[str]:
+    """How often two finals of the same rivals would name one winner, if nothing but blocks differed."""
+    of_class = [one for one in found if one.group == CLASSES[0]]
+    yield f"Winners of {DRAWN} finals of the same rivals, drawn with the scatter of blocks where power decides:"
+    yield ""
+    yield "| blocks, times today's | the same as in the finals before | others: slower or faster, mean | at most |"
+    yield "| ---: | ---: | ---: | ---: |"
+    for times in (1, 4, 16, 64):
+        apart = list[float]()
+        for one in of_class:
+            generator = random.Random(one.problem.key)
+            won = [one.winner_drawn(generator, scatter(of_class) / math.sqrt(times)) for _ in range(DRAWN)]
+            apart += [abs(after.median_us / before.median_us - 1) for before, after in pairwise(won) if after != before]
+        pairs = len(of_class) * (DRAWN - 1)
+        others = f"{statistics.fmean(apart):.2%} | {max(apart):.2%}" if apart else " | "
+        yield f"| {times} | {1 - len(apart) / pairs:.0%} | {others} |"
+
+
+def scatter(found: Sequence[Finals]) -> float:
+    """Relative standard deviation of the blocks of one rival; 0 where none has two."""
+    taken = [one.samples_us for each in found for one in each.sustained if len(one.samples_us) > 1]
+    return math.sqrt(statistics.fmean([statistics.variance(map(math.log, each)) for each in taken] or [0]))
 
 
 def energy(found: Sequence[Finals]) -> Iterator[str]:
@@ -225,7 +266,7 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = [one for path in sorted(given.folder.iterdir()) for one in finals_of(path, Path(folder))]
-    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, energy)]
+    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
         paragraphs.append("\n".join(against_torch(found, rows)))

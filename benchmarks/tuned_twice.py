@@ -3,7 +3,7 @@
 python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
 
 Winners that differ are timed once more, together. With several GPUs (`--devices 0 1`) each takes the next problem, and
-tunes it twice.
+tunes it twice. `--stores` keeps a backup of each tune's store: what else picks would name of these finals.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def main() -> None:
     options.add_argument("--candidates", type=int, default=48, help="budget of each tune")
     options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
+    options.add_argument("--stores", type=Path, metavar="FOLDER", help="keep a backup of each tune's store here")
     add_out(options)
     given = options.parse_args()
     ends = time.monotonic() + given.seconds
@@ -94,7 +95,7 @@ def main() -> None:
             try:
                 if time.monotonic() > ends:
                     return f"{problem.title}: no time was left"
-                pair = tuned_twice(problem, device, given.candidates, Path(folder) / str(place))
+                pair = tuned_twice(problem, device, given.candidates, Path(folder) / str(place), given.stores)
             except Exception as error:  # one product that fails is a line, not the end
                 return f"{problem.title}: {type(error).__name__}: {error}"
             finally:
@@ -120,10 +121,16 @@ def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
     )
 
 
-def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path) -> Pair:
+def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path, kept: Path | None) -> Pair:
     """Two tunes, which share builds and nothing else."""
     folder.mkdir()
-    first, second = (tuned(problem, device, candidates, folder / f"{number}.db", folder) for number in range(2))
+    dbs = [folder / f"{number}.db" for number in (1, 2)]
+    first, second = (tuned(problem, device, candidates, db, folder) for db in dbs)
+    if kept:
+        kept.mkdir(parents=True, exist_ok=True)
+        for db in dbs:
+            with Store.open(database_url(str(db))) as store:
+                store.backup(kept / f"{problem.title.replace(' ', '_')}_{db.stem}.jsonl.gz")
     return Pair(problem, first, second, None if first == second else compared(problem, first, second, device, folder))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.deployed_table import Row
-from benchmarks.finals import CLASSES, Finals, against_torch, blocks, energy, finals_of, leaders, orders
+from benchmarks.finals import CLASSES, Finals, again, against_torch, blocks, energy, finals_of, leaders, orders
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import PROVENANCE, measured, study_key
@@ -39,7 +39,7 @@ def finals() -> Finals:
         for policy, each in (turns | {Policy.SUSTAINED: sustained}).items():
             one = taken(tile_n, policy, each)
             by_policy.setdefault(policy, {})[one.config.key] = one
-    return Finals(PROBLEM, CLASSES[0], by_policy)
+    return Finals(PROBLEM, PROVENANCE.device, CLASSES[0], by_policy)
 
 
 def test_orders_are_compared_rival_by_rival(finals: Finals) -> None:
@@ -53,7 +53,7 @@ def test_fewer_leaders_cost_what_their_best_is_behind(finals: Finals) -> None:
     assert losses == pytest.approx([112 / 106 - 1, 0, 108.5 / 106 - 1])
     assert "| 3 | 4 | 0.000% | 0.00% |  |  |" in [*leaders([finals])]
     # Where `chain` decides, whose order is that by bursts here, the first is the best.
-    assert Finals(finals.problem, CLASSES[1], finals.by_policy).loss(1, 1) == 0
+    assert Finals(finals.problem, finals.device, CLASSES[1], finals.by_policy).loss(1, 1) == 0
 
 
 def test_blocks_are_compared_by_place_and_a_single_one_is_not(finals: Finals) -> None:
@@ -65,6 +65,18 @@ def test_blocks_are_compared_by_place_and_a_single_one_is_not(finals: Finals) ->
     (medians,) = [line for line in blocks([finals]) if "by place" in line]
     # The fourth in `TIMES` has one block; the third's first is faster.
     assert sorted(medians.rpartition(": ")[2].rstrip(".").split(", ")) == ["+0.00%"] * 3 + ["-0.92%"]
+
+
+def test_a_winner_that_is_far_ahead_wins_again_and_one_of_two_equals_does_so_half_of_the_time(finals: Finals) -> None:
+    sustained = finals.by_policy[Policy.SUSTAINED]
+    for place, (key, one) in enumerate([*sustained.items()]):
+        sustained[key] = replace(one, samples_us=(100.0, 101.0) if place == 1 else (120.0, 120.0))
+    assert "| 1 | 100% |  |  |" in [*again([finals])]
+    (_, _), (second, one), (third, other) = [*sustained.items()][:3]
+    sustained[second], sustained[third] = (replace(each, samples_us=(100.0, 101.0)) for each in (one, other))
+    line = next(line for line in again([finals]) if line.startswith("| 64 |"))
+    assert 30 <= int(line.split("|")[2].strip(" %")) <= 70
+    assert line.endswith("| 0.00% | 0.00% |")
 
 
 def test_energy_is_that_of_the_fastest(finals: Finals) -> None:
@@ -79,7 +91,7 @@ def test_energy_is_that_of_long_products_whose_counter_said_something(finals: Fi
     # The frugal one is not the fastest.
     frugal = finals.own[1]
     finals.by_policy[Policy.SUSTAINED][frugal.config.key] = replace(frugal, product_joules=1e-9)
-    short = Finals(finals.problem, CLASSES[1], finals.by_policy)
+    short = Finals(finals.problem, finals.device, CLASSES[1], finals.by_policy)
     (said,) = energy([finals, short])
     assert "4 rivals: 698 W (median), nine of ten between 0 and 700." in said
     assert f"takes {106 * 700 / PROBLEM.flops * 1e6:.3f} pJ a flop (median of 1)" in said
@@ -103,7 +115,7 @@ def test_finals_are_held_against_torch(finals: Finals, own: float, line: str) ->
 
 
 def test_where_chain_decides_its_times_are_held_against_torch(finals: Finals) -> None:
-    short = Finals(finals.problem, CLASSES[2], finals.by_policy)
+    short = Finals(finals.problem, finals.device, CLASSES[2], finals.by_policy)
     # 104 µs for 100, in torch as fast.
     assert [*against_torch([short], [in_torch(1.0, 2.0)])][2:] == [
         "| memory sets the pace | 1 | 0 | 0 | 4.0% | 4.0% | +4.00% |"
