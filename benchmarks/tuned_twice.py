@@ -2,8 +2,8 @@
 
 python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
 
-Winners that differ are timed once more, together. With several GPUs (`--devices 0 1`) each takes the next problem, and
-tunes it twice. `--stores` keeps a backup of each tune's store: what else picks would name of these finals.
+With several GPUs (`--devices 0 1`) each takes the next problem, and tunes it twice. `--stores FOLDER` keeps a backup of
+each tune's store, and `--from FOLDER` prints the table of such a folder again, without a GPU.
 """
 
 from __future__ import annotations
@@ -11,26 +11,30 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, Self
 
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
+from benchmarks.restored import restored
 from space.config import Config
 from space.kinds.gemm import Gemm
+from space.problem import Problem
 from space.structures import structure_of
-from tuner.evidence.picks import TIE_BAND, verdicts, versus
-from tuner.evidence.records import Ratio
+from tuner.evidence.picks import TIE_BAND, versus
+from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
 
+#: How the names of a problem's two stores end.
+ENDS: Final = ("_1.jsonl.gz", "_2.jsonl.gz")
 PROBLEMS: Final = (
     "bf16:4096x4096x4096", "bf16:6144x6144x6144", "bf16:8192x8192x8192", "bf16:2048x6144x4096", "bf16:4096x6144x4096",
     "bf16:2048x4096x14336", "bf16:4096x4096x14336", "bf16:4096x28672x4096", "bf16:8192x4096x4096",
@@ -40,19 +44,30 @@ PROBLEMS: Final = (
 )  # fmt: skip
 
 HEADER: Final = (
-    "| problem | first tune | second tune | same winner | second / first, together (95 %) | tied |\n"
+    "| problem | first tune | second tune | same winner | second / first, each in its finals (95 %) | tied |\n"
     "| --- | --- | --- | --- | --- | --- |"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The winners of two tunes; `versus` is the second's time over the first's, None where they are the same."""
+    """The winners of two tunes.
 
-    problem: Gemm
+    Attributes:
+        versus: the second's time over the first's, each in the finals that it won; None where they are the same.
+    """
+
+    problem: Problem
     first: Config
     second: Config
     versus: Ratio | None
+
+    @classmethod
+    def of(cls, first: Best, second: Best) -> Self:
+        """Of the bests that two tunes served."""
+        same = first.config == second.config
+        apart = None if same else versus(second.winner.measurement, first.winner.measurement)
+        return cls(first.problem, first.config, second.config, apart)
 
     @property
     def tied(self) -> bool:
@@ -82,9 +97,24 @@ def main() -> None:
     options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument("--stores", type=Path, metavar="FOLDER", help="keep a backup of each tune's store here")
+    options.add_argument("--from", dest="kept", type=Path, metavar="FOLDER", help="of `--stores`: tune nothing")
     add_out(options)
     given = options.parse_args()
+    if given.kept:
+        pairs, skipped = [*pairs_in(given.kept)], list[str]()
+    else:
+        pairs, skipped = measured(given)
+    text = summary(pairs, skipped)
+    print(text, flush=True)
+    lines = "\n".join([HEADER, *(pair.line for pair in pairs)])
+    publish("tuned_twice", given.out, lines, text, read=[given.kept] if given.kept else [])
+
+
+def measured(given: argparse.Namespace) -> tuple[list[Pair], list[str]]:
+    """The pairs of tunes on the GPUs given, and why other problems have none."""
     ends = time.monotonic() + given.seconds
+    if given.stores:
+        given.stores.mkdir(parents=True, exist_ok=True)
     free: SimpleQueue[int] = SimpleQueue()
     for device in given.devices:
         free.put(device)
@@ -104,19 +134,18 @@ def main() -> None:
             return pair
 
         made = list(pool.map(told, range(len(given.problems)), map(problem_of, given.problems)))
-    pairs = [pair for pair in made if isinstance(pair, Pair)]
-    text = summary(pairs, [why for why in made if isinstance(why, str)])
-    print(text, flush=True)
-    publish("tuned_twice", given.out, "\n".join([HEADER, *(pair.line for pair in pairs)]), text)
+    return [one for one in made if isinstance(one, Pair)], [why for why in made if isinstance(why, str)]
 
 
 def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
     """How many pairs agree, and why other problems have none."""
     same, alike = sum(pair.versus is None for pair in pairs), sum(pair.alike for pair in pairs)
     tied = sum(pair.tied for pair in pairs)
+    apart = max((abs(pair.versus.value - 1) for pair in pairs if pair.versus), default=0)
     return (
         f"{same} of {len(pairs)} pairs of tunes named the same winner, {alike} the same one or one of its structure, "
-        f"{tied} the same one or one that ties: within {TIE_BAND:.0%}, or with an interval that holds 1."
+        f"{tied} the same one or one that ties: within {TIE_BAND:.0%}, or with an interval that holds 1. Winners "
+        f"that differ are {apart:.2%} apart at most."
         + "".join(f"\n- {line}" for line in skipped)
     )
 
@@ -124,30 +153,37 @@ def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
 def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path, kept: Path | None) -> Pair:
     """Two tunes, which share builds and nothing else."""
     folder.mkdir()
-    dbs = [folder / f"{number}.db" for number in (1, 2)]
-    first, second = (tuned(problem, device, candidates, db, folder) for db in dbs)
-    if kept:
-        kept.mkdir(parents=True, exist_ok=True)
-        for db in dbs:
-            with Store.open(database_url(str(db))) as store:
-                store.backup(kept / f"{problem.title.replace(' ', '_')}_{db.stem}.jsonl.gz")
-    return Pair(problem, first, second, None if first == second else compared(problem, first, second, device, folder))
+    backups = [kept / f"{problem.title.replace(' ', '_')}{end}" if kept else None for end in ENDS]
+    first, second = (
+        tuned(problem, device, candidates, folder / f"{number}.db", backup) for number, backup in enumerate(backups)
+    )
+    return Pair.of(first, second)
 
 
-def tuned(problem: Gemm, device: int, candidates: int, db: Path, cache: Path) -> Config:
-    """The winner of one tune."""
-    with Store.open(database_url(str(db)), create=True) as store, CudaWorker(device, cache) as worker:
+def tuned(problem: Gemm, device: int, candidates: int, db: Path, backup: Path | None) -> Best:
+    """What one tune serves."""
+    with Store.open(database_url(str(db)), create=True) as store, CudaWorker(device, db.parent) as worker:
         guidance = guidance_for(worker.facts.name, settings().model_dir)
-        return tune(store, worker, problem, Budget(candidates), guidance=guidance).best.config
+        best = tune(store, worker, problem, Budget(candidates), guidance=guidance).best
+        if backup:
+            store.backup(backup)
+    return best
 
 
-def compared(problem: Gemm, first: Config, second: Config, device: int, cache: Path) -> Ratio:
-    """The second's time over the first's, under the policy that decides what is served."""
-    with CudaWorker(device, cache) as worker:
-        finals = worker.begin(problem).finals([first, second], Budget().turns)
-        policy = verdicts(problem, worker.facts.name)[0]
-    of_policy = {final.config: final for final in finals if final.policy is policy}
-    return versus(of_policy[second], of_policy[first])
+def pairs_in(folder: Path) -> Iterator[Pair]:
+    """The pairs whose stores `--stores` kept, by the names of their files."""
+    first, second = ENDS
+    with tempfile.TemporaryDirectory() as work:
+        for path in sorted(folder.glob(f"*{first}")):
+            both = path, path.with_name(path.name.removesuffix(first) + second)
+            yield Pair.of(*(served_in(each, Path(work)) for each in both))
+
+
+def served_in(backup: Path, work: Path) -> Best:
+    """The only best that is served in a tune's store."""
+    with restored(backup, work) as store:
+        (best,) = (best for best in store.bests() if best.served)
+    return best
 
 
 if __name__ == "__main__":

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from benchmarks import tuned_twice
 from benchmarks.repeatability import table
-from benchmarks.tuned_twice import Pair, summary
-from space.config import Config
+from benchmarks.tuned_twice import ENDS, Pair, pairs_in, summary
 from space.kinds.gemm import Gemm
-from tests.support import DEVICE, FAMILY, measured
+from tests.support import FAMILY, PROVENANCE, measured, study_key
+from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Ratio
-from workers.measurement import Measurement, Policy
+from tuner.evidence.store import Store
+from workers.measurement import Policy
 
 PROBLEM = Gemm.parse("4096x4096x4096")
 
@@ -63,7 +62,7 @@ def test_a_problem_that_fails_or_has_no_time_is_a_line_and_costs_no_other_its_ow
 
     published = list[str]()
     monkeypatch.setattr(tuned_twice, "tuned_twice", both)
-    monkeypatch.setattr(tuned_twice, "publish", lambda name, out, *texts: published.extend(texts))
+    monkeypatch.setattr(tuned_twice, "publish", lambda name, out, *texts, read: published.extend(texts))
     monkeypatch.setattr(tuned_twice.time, "monotonic", lambda: now[0])
     shapes = ("4096x4096x4096", "64x64x64", "128x64x64")
     monkeypatch.setattr(sys, "argv", ["x", "--seconds", "5", *(f"bf16:{shape}" for shape in shapes)])
@@ -77,24 +76,21 @@ def test_a_problem_that_fails_or_has_no_time_is_a_line_and_costs_no_other_its_ow
     assert "the GPU process was lost" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("problem", "decides"), [(PROBLEM, Policy.SUSTAINED), (Gemm(16, 4096, 4096), Policy.CHAIN)])
-def test_winners_are_compared_in_one_run_under_the_policy_that_decides(
-    problem: Gemm, decides: Policy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    first, second = FAMILY.config({"tile_n": 128}), FAMILY.config({"tile_n": 256})
-
-    class Worker:
-        """Under other policies the second is the faster one."""
-
-        class facts:  # noqa: N801
-            name = DEVICE
-
-        def begin(self, problem: Gemm) -> Worker:
-            return self
-
-        def finals(self, configs: Sequence[Config], turns: int) -> list[Measurement]:
-            return [measured(config, us if policy is decides else 1 / us, problem, "final", policy=policy)
-                    for config, us in zip(configs, (10.0, 12.0), strict=True) for policy in Policy]  # fmt: skip
-
-    monkeypatch.setattr(tuned_twice, "CudaWorker", lambda *_: nullcontext(Worker()))
-    assert tuned_twice.compared(problem, first, second, 0, tmp_path).value == pytest.approx(1.2)
+def test_pairs_are_those_of_the_stores_that_tunes_left(tmp_path: Path) -> None:
+    shapes = (Gemm(16, 4096, 4096), Gemm(32, 4096, 4096))
+    one, other = FAMILY.config({"tile_n": 64}), FAMILY.config({"tile_n": 128})
+    won = {(0, 0): (one, 10.0), (0, 1): (other, 12.0), (1, 0): (one, 9.0), (1, 1): (one, 9.5)}
+    for (place, tune), (config, us) in won.items():
+        url = f"sqlite:///{tmp_path}/{place}{tune}.db"
+        with Store.open(url, create=True) as store:
+            study = store.begin_study(study_key(shapes[place]))
+            # Under the policy that doesn't decide here the two are equal.
+            taken = [measured(config, us if policy is Policy.CHAIN else 1.0, shapes[place], "final", policy=policy)
+                     for policy in (Policy.CHAIN, Policy.BURST)]  # fmt: skip
+            store.set_bests(bests_of(shapes[place], store.record_many(study.id, taken, PROVENANCE), 1, {}))
+            store.backup(tmp_path / f"{place}{ENDS[tune]}")
+    apart, same = pairs_in(tmp_path)
+    assert (apart.first, apart.second, same.first, same.versus) == (one, other, one, None)
+    assert apart.versus
+    assert apart.versus.value == pytest.approx(1.2)
+    assert summary([apart, same]).endswith("Winners that differ are 20.00% apart at most.")
