@@ -25,8 +25,7 @@ NEAR: Final = 0.04
 #: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
 #: ours that are fastest under `burst`, and then the best of each other structure. Power changes the order by up to 3 %,
 #: while the next by bursts mostly differ from the fastest in their raster. With three more structures the winners of
-#: those 41 finals would take 0.016 % less; of 25 others, where `chain` decides, nothing
-#: (benchmarks/results/finals_h100.md).
+#: those 41 finals would have taken 0.016 % less; of 25 others, where `chain` decides, nothing.
 FASTEST, STRUCTURES = 3, 4
 
 
