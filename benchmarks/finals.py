@@ -1,6 +1,6 @@
 """What kept finals say about how finals are held.
 
-python -m benchmarks.finals benchmarks/stores/h100_suite --deployed benchmarks/results/parts/deployed_h100_*.json --out FILE
+python -m benchmarks.finals benchmarks/stores/h100_suite --deployed benchmarks/results/parts/deployed_h100_*.json
 
 Reads the backups of stores in a folder. Of each problem's best that is served it takes the finals:
 
