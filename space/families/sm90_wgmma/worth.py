@@ -40,8 +40,6 @@ MAX_PADDING: Final = 1.35
 CLUSTER_K_FILL: Final = 40 / 33
 #: A shorter slice of K spends its time on filling the ring and on summing.
 MIN_SLICE_STAGES: Final = 4
-#: Sharing the last wave pays for tiles of this many stages or more, if at least this share of all clusters would idle.
-MIN_SHARED_STAGES, MIN_IDLE = 48, 0.012
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
@@ -106,16 +104,6 @@ def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices fill the GPU, or read whole rows of large weights."""
     whole_rows = np.bool_(streams_large_rows(c.problem)) & (slice_stages(c) >= MIN_SLICE_STAGES)
     column: BoolColumn = (c["cluster_k"] == 1) | _slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows
-    return column
-
-
-def _stream_k_useful(c: Columns) -> BoolColumn:
-    """The last wave leaves enough clusters idle, and its tiles are long enough to be shared."""
-    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c.device.sm_count // c["cluster_size"]
-    waves = -(-tiles // slots)
-    idle = (waves * slots - tiles) / (waves * slots)
-    long = (c["k_iterations"] >= MIN_SHARED_STAGES) & (waves > 1)
-    column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= MIN_IDLE))
     return column
 
 
@@ -245,9 +233,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us; "
            "memory answers faster where a cluster reads whole rows",
            ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
-    _worth("worth.stream_k", "stream-K shares a last wave of tiles of 48 stages or more if over 1 % of all clusters "
-           "would be idle", "the sums of a shared tile go through L2, which takes about 5 us",
-           ("stream_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _stream_k_useful),
+    _worth("worth.stream_k", "stream-K is not used",
+           "clusters that begin with shared stages are out of step with others, and L2 answers them one by one; of 83 "
+           "recordings that tried it none was fastest with it", ("stream_k",), lambda c: c["stream_k"] == 0),
     _worth("worth.schedule", "pingpong is for several waves of tiles, multistage for one wave of small tiles",
            "taking turns hides epilogues that follow one another; a producer takes time to start up",
            ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),
