@@ -73,7 +73,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     # First: waits for any other writer of bests before a row is read.
     changes.lock(session, "best")
     rows = rows_of(session, of)
-    remarks, taken = list[str](), False
+    remarks, taken, newest = list[str](), False, first.winner.provenance
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
@@ -87,8 +87,11 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
             remarks.append(f"measurement {best.winner.id} of {best.problem.shape} on {best.device} is not best under "
                            f"{best.policy.value}: {why}")  # fmt: skip
             _log.warning("%s (%s)", remarks[-1], best.winner.author)
+            if best is first and row:
+                # What stands under the policy that decides goes on deciding, whatever was taken under others.
+                newest = codec.provenance_of(row.measurement.provenance.content) or newest
     if taken:
-        serve(session, first.problem, first.device, first.winner.provenance, rows)
+        serve(session, first.problem, first.device, newest, rows)
     return remarks
 
 

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, func, insert, literal, select
@@ -33,9 +34,9 @@ from tuner.evidence.models import (
     TokenRow,
 )
 from tuner.evidence.physics import impossible
-from tuner.evidence.picks import bests_of
+from tuner.evidence.picks import bests_of, verdicts
 from tuner.evidence.postgresql import allow_pauses
-from tuner.evidence.records import Best, Revocation, StoredMeasurement
+from tuner.evidence.records import Best, Provenance, Revocation, StoredMeasurement
 from tuner.evidence.store import Store
 
 #: A call that revokes recomputes bests for this long; a service's sweep does the rest.
@@ -183,13 +184,22 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool
             row = rows.setdefault(policy, BestRow(**of, policy=policy, served=False))
             bests.replace(session, row, standing[policy], reason)
         if rows and (taken or revoked):
-            # What is left may be of another version, which this one can't read.
-            newest = (
-                standing[taken[-1]].winner.provenance if taken
-                else codec.provenance_of(next(iter(rows.values())).measurement.provenance.content)
-            )  # fmt: skip
-            bests.serve(session, problem, device, newest, rows)
+            bests.serve(session, problem, device, _deciding(problem, device, rows, standing, taken), rows)
     return True
+
+
+def _deciding(
+    problem: Problem, device: str, rows: Mapping[str, BestRow], standing: Mapping[str, Best], taken: Sequence[str]
+) -> Provenance | None:
+    """Whose program decides what is served: that of the served best where it stays, else that of the first policy."""
+    kept = {policy: row for policy, row in rows.items() if policy not in taken}
+    stays = next((row for row in kept.values() if row.served), None)
+    if stays is None and taken:
+        order = [policy.value for policy in verdicts(problem, device)]
+        return standing[min(taken, key=order.index)].winner.provenance
+    # What is left may be of another version, which this one can't read.
+    left = stays or next(iter(kept.values()))
+    return codec.provenance_of(left.measurement.provenance.content)
 
 
 def _remove(session: Session, row: BestRow, reason: str) -> None:

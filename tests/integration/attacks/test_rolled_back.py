@@ -1,4 +1,4 @@
-"""What an administrator undid stays out when something else is revoked, unless that was taken back."""
+"""What a revocation leaves: what was undone stays out unless that was taken back, and the served best stays served."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from tests.fleet import PROBLEMS, Fleet
 from tests.integration.attacks.test_revocation import served_us, taken, tell
-from tests.support import DEVICE, PROVENANCE, study_key
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.evidence import measurements, revocations, tokens
 from tuner.evidence.records import Author, Best
 from tuner.evidence.store import Store
+from workers.measurement import Policy, Provenance
 
 PROBLEM = PROBLEMS[0]
 
@@ -83,6 +84,26 @@ def test_what_an_undoing_held_back_returns_when_that_is_taken_back(
     revocations.revoke(store, worker="worker-2")
     revocations.revoke(store, worker="worker-3")
     assert served_us(store) == left_us
+
+
+def test_a_revoked_best_under_another_policy_leaves_the_served_one_served(store: Store) -> None:
+    chain, early, newer = Policy.CHAIN, Policy.CHAIN_PDL, replace(PROVENANCE, driver="590.1")
+    # The node's chain is slower than what stands; its time among early neighbours is the best, and forged.
+    runs: list[tuple[Provenance, dict[Policy, float], int | None]] = [
+        (PROVENANCE, {chain: 10.0, early: 9.0}, None), (newer, {chain: 11.0}, None),
+        (PROVENANCE, {chain: 11.5, early: 5.0}, tokens.make(store, "node", ["work"])[0].id),
+    ]  # fmt: skip
+    for by, times, token in runs:
+        study = store.begin_study(study_key(PROBLEM), fresh=True)
+        finals = [measured(FAMILY.config({}), us, PROBLEM, "final", policy=policy) for policy, us in times.items()]
+        with store.transaction(writes=True) as session:
+            place = replace(measurements.Place.of(session, study.id), author=Author(token_id=token))
+            kept = measurements.insert_prepared(session, measurements.prepare(session, place, finals, by))
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {}) for one in kept])
+    assert served_us(store) == 11.0
+    revocations.revoke(store, token="node")
+    found = [best for asked in (None, chain, early) if (best := store.best(PROBLEM, DEVICE, asked))]
+    assert [(best.policy, best.median_us) for best in found] == [(chain, 11.0), (chain, 11.0), (early, 9.0)]
 
 
 def test_a_best_that_another_undoing_restored_is_rolled_back_no_more(store: Store) -> None:

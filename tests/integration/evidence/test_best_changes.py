@@ -122,6 +122,27 @@ def test_what_is_served_is_of_the_newest_program(store: Store) -> None:
     assert sorted(each.problem.m for each in store.bests(DEVICE) if each.served) == [8, PROBLEM.m]
 
 
+def test_the_policy_that_decides_stays_served_where_an_older_program_only_wins_under_others(store: Store) -> None:
+    def tuned(chain_us: float, early_us: float, by: Provenance) -> list[str]:
+        study = store.begin_study(study_key(), fresh=True)
+        finals = [
+            measured(FAMILY.config({"pdl": int(policy is Policy.CHAIN_PDL)}), us, stage="final", policy=policy)
+            for policy, us in ((Policy.CHAIN, chain_us), (Policy.CHAIN_PDL, early_us))
+        ]
+        kept = store.record_many(study.id, finals, by)
+        return store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {}) for one in kept])
+
+    # Two nodes whose drivers differ: the first one's noise is worse under chain, and better among early neighbours.
+    assert tuned(10.0, 9.0, PROVENANCE) == tuned(11.0, 10.0, OTHER_DRIVER) == []
+    (remark,) = tuned(11.5, 9.5, PROVENANCE)
+    assert "is not best under chain: slower" in remark
+    best, early = store.best(PROBLEM, DEVICE), store.best(PROBLEM, DEVICE, Policy.CHAIN_PDL)
+    assert best is not None
+    assert early is not None
+    assert (best.policy, best.median_us, best.config["pdl"]) == (Policy.CHAIN, 11.0, 0)
+    assert (early.median_us, early.served) == (9.5, False)
+
+
 @pytest.mark.parametrize("newer", [True, False])
 def test_a_provenance_of_another_version_stops_no_later_best(store: Store, newer: bool) -> None:
     with store.transaction(writes=True) as session:
