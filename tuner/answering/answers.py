@@ -17,7 +17,7 @@ from space.devices import DeviceProfile, arch_measured, find_profile, unknown_de
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
-from space.families.common import early_twin, plain_twin
+from space.families.common import early_twin, plain_twin, starts_early
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
@@ -31,7 +31,7 @@ from tuner.evidence.stats import median_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
-from workers.measurement import SCREENING, Policy
+from workers.measurement import SCREENING, Measurement, Policy
 
 Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "none"]
 
@@ -40,6 +40,8 @@ MEASURED: Final = ("measured", "stale", "recorded")
 #: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
 #: it by more than this factor.
 NEIGHBOURS_CREDIT: Final = 1.10
+#: Of an early launch that was timed under another policy than the chains, as all were while there was but one.
+_BESIDE_COPIES: Final = "it starts early (pdl=1) and overlapped its own copies: behind plain kernels it takes longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,9 @@ def measured(best: Best) -> Answer:
         f"verified{'; ' if changed else ''}{changed}"
     )
     winner = best.winner.measurement
-    grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note if replay else "")
     return Answer(
         best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
-        why,
-        median_interval_us(winner), tuple(filter(None, grounds)),
+        why, median_interval_us(winner), _taken(winner, winner.note if replay else ""),
     )  # fmt: skip
 
 
@@ -218,11 +218,17 @@ def recorded(best: Best) -> Answer:
         f"from a recording of a real {best.device} under {best.policy.value}, not measured here: {best.tried} "
         "candidates tried, every element verified"
     )
-    grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note)
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
-        median_interval_us(winner), tuple(filter(None, grounds)),
+        median_interval_us(winner), _taken(winner, winner.note),
     )  # fmt: skip
+
+
+def _taken(winner: Measurement, note: str) -> tuple[str, ...]:
+    """Sentences on how a measured time was taken."""
+    alone = starts_early(winner.config) and winner.policy not in (Policy.CHAIN, Policy.CHAIN_PDL)
+    samples = f"{len(winner.samples_us)} samples of stage {winner.stage}"
+    return tuple(filter(None, (samples, note, _BESIDE_COPIES if alone else "")))
 
 
 def _under_another(found: Answer, policy: Policy) -> Answer:

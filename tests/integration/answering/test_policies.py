@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gemmtune.command import app
+from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.answering.answers import answer
@@ -57,6 +58,21 @@ def test_what_was_not_measured_under_it_is_answered_with_what_was_and_named(url:
         found = answer(store, PROBLEM, DEVICE, Policy.SUSTAINED)
     assert (found.time_us, found.policy) == (10.0, Policy.CHAIN)
     assert found.why.startswith("nothing was measured under sustained; measured on")
+
+
+@pytest.mark.parametrize(
+    ("config", "policy", "told"), [(EARLY, Policy.ROUNDS, True), (PLAIN, Policy.ROUNDS, False),
+                                   (EARLY, Policy.CHAIN_PDL, False)])  # fmt: skip
+def test_a_time_that_an_early_launch_gained_beside_its_own_copies_says_so(
+    tmp_path: Path, config: Config, policy: Policy, told: bool
+) -> None:
+    with Store.open(f"sqlite:///{tmp_path / 'old.db'}") as store, Store.open(f"sqlite:///{tmp_path / 'no.db'}") as none:
+        taken = measured(config, 10.0, PROBLEM, "final", policy=policy)
+        kept = store.record_many(store.begin_study(study_key(PROBLEM)).id, [taken], PROVENANCE)
+        store.set_bests(bests_of(PROBLEM, kept, 1, {}))
+        for found in (answer(store, PROBLEM, DEVICE), answer(none, PROBLEM, DEVICE, recordings=store)):
+            assert found.config == config
+            assert any("overlapped its own copies" in ground for ground in found.grounds) == told
 
 
 def test_the_command_takes_a_policy_or_neighbours(url: str) -> None:
