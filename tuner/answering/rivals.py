@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from space.problem import Problem
-from tuner.errors import NothingMeasured
-from tuner.evidence.records import StoredMeasurement
+from tuner.errors import NothingCorrect, NothingMeasured
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import Best, StoredMeasurement
 from tuner.hints import tune_command
 from workers.measurement import Policy
 
@@ -34,3 +35,13 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
             f"no finals of {problem.title} on {device}{asked} are stored: run `{tune_command(problem)}`"
         )
     return sorted(under, key=lambda one: one.measurement.median_us)
+
+
+def picked_today(store: Store, best: Best) -> StoredMeasurement | None:
+    """What today's rules pick from the finals that a best won; None where that is the best, or nothing."""
+    try:
+        found = bests_of(best.problem, store.finals_beside(best.winner.id), best.tried, best.failed)
+    except NothingCorrect:
+        return None
+    now = next((each.winner for each in found if each.policy is best.policy), best.winner)
+    return None if now.id == best.winner.id else now

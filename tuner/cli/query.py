@@ -9,7 +9,7 @@ import typer
 
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
-from tuner.answering.rivals import finals_of
+from tuner.answering.rivals import finals_of, picked_today
 from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, open_store, opened_bests
 from tuner.cli.output import console, counted, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
@@ -54,7 +54,7 @@ def best(
     if rivals:
         with open_store(db, create=False) as store:
             finals, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
-            _show_rivals(finals, best, as_json)
+            _show_rivals(finals, best, picked_today(store, best) if best else None, as_json)
         return
     if history or rollback:
         with open_store(db, create=False) as store:
@@ -96,7 +96,9 @@ def _show_answer(found: Answer) -> None:
         console.print(f"  to measure it: {tune_command(found.problem)}")
 
 
-def _show_rivals(found: Sequence[StoredMeasurement], best: Best | None, as_json: bool) -> None:
+def _show_rivals(
+    found: Sequence[StoredMeasurement], best: Best | None, today: StoredMeasurement | None, as_json: bool
+) -> None:
     rivals = [(each.id, each.measurement) for each in found]
     if as_json:
         names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
@@ -110,6 +112,8 @@ def _show_rivals(found: Sequence[StoredMeasurement], best: Best | None, as_json:
         low, high = median_interval_us(one)
         mark, count = "*" if best and number == best.winner.id else " ", counted(len(one.samples_us), "sample")
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
+    if today:
+        console.print(f"* was chosen by an earlier rule of picks; today's picks {today.measurement.config.key}")
     if found[0].device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
 

@@ -177,6 +177,7 @@ def _report_json(report: Report) -> dict[str, Any]:
         "screened_us": report.screened_us,
         "measured_by_this_run": report.new,
         "stopped_because": report.stopped_because,
+        "remarks": report.remarks,
         "outlook": report.outlook,
         "seconds": report.seconds,
         "finals": [

@@ -6,11 +6,13 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
+from tuner.answering.rivals import picked_today
 from tuner.answering.staleness import staleness
 from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replays import print_replays
+from tuner.evidence.records import StoredMeasurement
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 
@@ -21,15 +23,17 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
     with open_store(db, create=False) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
+        today = picked_today(store, best) if best else None
     changed = staleness(best) if best else ""
-    show(found, as_json, lambda each: _print(each, changed))
+    show(found, as_json, lambda each: _print(each, changed, today))
 
 
-def _print(found: Why, changed: str) -> None:
+def _print(found: Why, changed: str, today: StoredMeasurement | None) -> None:
     """Prints why a config won.
 
     Args:
         changed: how its kernel has changed since; empty where it has not.
+        today: what today's rules pick in its place; None where they pick it too.
     """
     what = f"the served one takes {found.served_us:.2f} µs under {found.served_policy}" if found.served_us else ""
     console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, "
@@ -38,6 +42,9 @@ def _print(found: Why, changed: str) -> None:
     console.print(f"  {found.winner.key}")
     if changed:
         console.print(f"  {changed}: these are times of the one before")
+    if today:
+        picked = today.measurement.config.key
+        console.print(f"  an earlier rule of picks chose it; of the same finals today's picks {picked}")
     print_replays({found.problem: found.replay}, found.device)
     # The library's knobs are not ours, though some have the same names.
     own = dict(found.winner.values) if family_named(found.winner.family).own else {}

@@ -112,7 +112,12 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
         return True, f"the old one breaks {broken}"
     if new.winner.measurement.outcome is not Outcome.CORRECT:
         return True, "not correct"  # which the database refuses
-    return judge(old, new, past_of(session, of, new.policy.value, old.winner.id if old else None))
+    past = past_of(session, of, new.policy.value, old.winner.id if old else None)
+    accepted, why = judge(old, new, past)
+    if old and not accepted and new.winner.id not in {each.measurement_id for each in past}:
+        same = new.winner.id in {each.id for each in measurements.finals_beside(session, old.winner.id)}
+        why += "; an earlier rule of picks chose that one from the same finals" if same else ""
+    return accepted, why
 
 
 def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:

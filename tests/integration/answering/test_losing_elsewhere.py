@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,36 @@ def test_the_page_names_the_best_that_an_earlier_rule_chose() -> None:
     (pick,) = (pick for pick in found.picks if pick.policy == "chain")
     assert [final.measurement_id for final in found.finals if final.served] == [first.id]
     assert pick.measurement_id == stored[2].id
-    assert f"; an earlier rule chose measurement {first.id}, which stands until a tune" in pick.sentence
+    assert f"; an earlier rule chose measurement {first.id}, which stands until a faster one or" in pick.sentence
     (other,) = (pick for pick in found.picks if pick.policy == "burst")
     assert "earlier rule" not in other.sentence
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Shell:
+    """A store whose best an earlier rule chose, in a study with enough candidates to tell why."""
+    with Store.open(f"sqlite:///{tmp_path}/older.db") as store:
+        stored = finals(store, LOSES)
+        knobs = product((64, 96, 128), ("along_m", "along_n"), (1, 2, 4, 8))
+        screened = [FAMILY.config({"tile_n": n, "raster": raster, "raster_group": group}) for n, raster, group in knobs]
+        taken = [measured(config, 9.0 + place) for place, config in enumerate(screened)]
+        store.record_many(stored[0].study_id, taken, PROVENANCE)
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored[0], None, None, None, 2, {})])
+        (remark,) = store.set_bests(bests_of(PROBLEM, stored, 2, {}))
+        assert remark.endswith("by the same program; an earlier rule of picks chose that one from the same finals")
+    return Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/older.db"})
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("best", PROBLEM.shape, "--rivals"), f"* was chosen by an earlier rule of picks; today's picks {LIBRARY.key}"),
+    (("why", PROBLEM.shape), f"an earlier rule of picks chose it; of the same finals today's picks {LIBRARY.key}"),
+])  # fmt: skip
+def test_commands_say_that_an_earlier_rule_chose_what_is_served(
+    older: Shell, shell: Shell, words: tuple[str, ...], said: str
+) -> None:
+    assert said in " ".join(older(*words).out.split())
+    # Today's own pick is told as before.
+    assert "earlier rule" not in shell(*words).out
 
 
 def test_the_page_picks_nothing_that_a_rule_forbids() -> None:

@@ -1,4 +1,4 @@
-"""What `gemmtune tune` prints where all of ours fail in the finals: the library's algorithm is the best, alone."""
+"""What `gemmtune tune` prints: where all of ours fail in the finals, and where the winner does not become best."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from space.config import Config
 from tests.fleet import FakeDevice, FakeRound
-from tests.support import PROBLEM
-from tuner.cli.tune import _print_report
+from tests.support import FAMILY, PROBLEM, measured, study_key
+from tuner.cli.tune import _print_report, _report_json
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, tune
 from workers.measurement import Measurement, Outcome
@@ -35,3 +36,15 @@ def test_a_best_of_the_librarys_is_printed_without_one_of_ours(
     said = capsys.readouterr().out
     assert "cublaslt: rank=" in said
     assert "fastest of ours" not in said
+
+
+def test_the_document_says_too_that_a_better_one_stands(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        report = tune(store, FakeDevice(), PROBLEM, Budget(candidates=3))
+        assert _report_json(report)["remarks"] == ()
+        faster = measured(FAMILY.config({}), report.best.median_us / 2, stage="final", policy=report.best.policy)
+        study = store.begin_study(study_key(), fresh=True)
+        kept = store.record(study.id, faster, report.best.winner.provenance)
+        store.set_bests([Best(PROBLEM, report.best.device, "cuda", kept, None, None, None, 1, {})])
+        (remark,) = _report_json(tune(store, FakeDevice(), PROBLEM, Budget(candidates=3), fresh=True))["remarks"]
+    assert f"is not best under {report.best.policy.value}: slower" in remark
