@@ -23,18 +23,25 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
         policy: whose best; by default the served one.
 
     Raises:
-        NothingMeasured: there is no such best, or finals were impossible.
+        NothingMeasured: there is no such best, or finals were impossible; it names the policies that have some.
     """
     best = store.best(problem, device, policy)
     # Later finals of its study may have been slower, and then it still stands.
     finals = store.finals_beside(best.winner.id) if best else []
     under = [one for one in finals if best and one.measurement.policy is best.policy]
     if not under:
-        asked = f" under {policy.value}" if policy else ""
-        raise NothingMeasured(
-            f"no finals of {problem.title} on {device}{asked} are stored: run `{tune_command(problem)}`"
-        )
+        said = f"no finals of {problem.title} on {device}{f' under {policy.value}' if policy else ''} are stored"
+        if policy and (others := _policies_of(store, problem, device)):
+            # A tune that has run would time no other policies if it ran again.
+            raise NothingMeasured(f"{said}, but under {others}: ask for one of these, or for none")
+        raise NothingMeasured(f"{said}: run `{tune_command(problem)}`")
     return sorted(under, key=lambda one: one.measurement.median_us)
+
+
+def _policies_of(store: Store, problem: Problem, device: str) -> str:
+    """The policies under which a problem has a best that won finals, in words."""
+    bests = (store.best(problem, device, policy) for policy in Policy)
+    return ", ".join(best.policy.value for best in bests if best and store.finals_beside(best.winner.id))
 
 
 def picked_today(store: Store, best: Best) -> StoredMeasurement | None:
