@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from space.explain import is_legal
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.fleet import FakeDevice
 from tests.support import DEVICE, FAMILY, PROBLEM, keep_best, measured, study_key
 from tuner.answering.answers import answer
@@ -25,7 +26,7 @@ from tuner.studying.study import Budget, tune
 from tuner.tables.tables import chosen_bests
 from tuner.views.bests import BestColumns
 from tuner.views.outlook import outlook
-from workers.measurement import Policy
+from workers.measurement import Measurement, Policy
 
 LEGAL, ILLEGAL = FAMILY.config({}), FAMILY.config({"tile_n": 256, "stages": 12})
 SHAPE = dict(zip("mnk", PROBLEM.extents, strict=True))
@@ -98,6 +99,21 @@ def test_a_legal_one_replaces_it_even_if_it_is_slower(store: Store) -> None:
     assert tune(store, FakeDevice(), PROBLEM, BUDGET).remarks == ()
     assert answer(store, PROBLEM, DEVICE).source == "measured"
     assert store.best_changes(PROBLEM, DEVICE)[-1].reason.startswith("the old one breaks smem.capacity (")
+
+
+@pytest.mark.parametrize("beside", [(), (measured(family_named("cublaslt").config({"rank": 0}), 9.0, stage="final"),)])
+def test_finals_in_which_all_of_ours_are_forbidden_by_now_are_run_again(
+    tmp_path: Path, beside: tuple[Measurement, ...]
+) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/resumed.db") as store:
+        first = tune(store, FakeDevice(), PROBLEM, BUDGET)
+        of_rules = [measured(ILLEGAL, 1.0, stage="final"), *beside]
+        store.record_many(first.best.winner.study_id, of_rules, first.best.winner.provenance)
+        again = tune(store, FakeDevice(), PROBLEM, BUDGET)
+        assert (again.new, again.best.config) == (0, first.best.config)
+        assert again.best.winner.id > first.best.winner.id + len(of_rules)
+        # Once: what they found is the study's by now.
+        assert tune(store, FakeDevice(), PROBLEM, BUDGET).best.winner.id == again.best.winner.id
 
 
 def test_it_wins_no_finals(store: Store) -> None:
