@@ -71,11 +71,14 @@ def known(kernel: Kernel, problem: Gemm) -> str | None:
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
     """Why a kernel must not run on a problem; empty if its results are right. Remembered for the process."""
-    with _LOCK:
-        said = known(kernel, problem)
-        if said is None:
-            said = _FOUND[_name(kernel, problem)] = _tried(kernel, problem)
-        return said
+    # Without the lock, which another kernel's proof may hold for seconds.
+    said = known(kernel, problem)
+    if said is None:
+        with _LOCK:
+            said = known(kernel, problem)
+            if said is None:
+                said = _FOUND[_name(kernel, problem)] = _tried(kernel, problem)
+    return said
 
 
 def _name(kernel: Kernel, problem: Gemm) -> _Name:

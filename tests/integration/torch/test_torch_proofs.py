@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -238,6 +239,20 @@ def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared,
     # Another kind of call with the same config and problem need not wait.
     assert type(prepared.prepare("another")) is type(settled)
     assert prepared.asked == 1
+
+
+def test_what_is_proved_waits_for_no_other_proof(prepared: Prepared) -> None:
+    prepared.go_on.set()
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+    prepared.go_on.clear()
+    prepared.begun.clear()
+    configure(verify="background")
+    prepared.build = "second"
+    assert isinstance(prepared.prepare("of another program"), kernels.Absent)
+    assert prepared.begun.wait(10)
+    prepared.build, began = "first", time.monotonic()
+    assert isinstance(prepared.prepare("configured again"), kernels.Kernel)
+    assert time.monotonic() - began < 5
 
 
 def test_a_proof_that_breaks_in_the_background_is_a_failure(
