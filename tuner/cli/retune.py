@@ -89,7 +89,8 @@ def _line(again: Retuned) -> str:
     old, title = again.stale.best, again.stale.best.problem.title
     if again.best is None:
         return f"{title}: not measured: {again.why}"
-    times = f"{old.median_us:.2f} µs then, {again.best.median_us:.2f} µs now ({again.best.policy.value})"
+    then = "" if again.best.policy is old.policy else f" ({old.policy.value})"
+    times = f"{old.median_us:.2f} µs then{then}, {again.best.median_us:.2f} µs now ({again.best.policy.value})"
     gain = f", {again.gain:.3f} times as fast as the old winner today" if again.gain else ""
     stands = "" if again.stands else f"; {again.why}"
     return f"{title}: {f'now {again.best.config.key}{gain}' if again.moved else 'the same winner'}, {times}{stands}"

@@ -216,6 +216,22 @@ def test_retune_counts_what_could_not_be_measured_apart(
     assert "0 of 1 winners moved; 1 could not be measured" in capsys.readouterr().out
 
 
+def test_retune_names_both_policies_where_it_prints_times_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = str(tmp_path / "store.db")
+    with Store.open(database_url(db)) as store:
+        now = keep_best(store)
+    won = replace(now.winner, measurement=replace(now.winner.measurement, policy=Policy.ROUNDS))
+    done = [Retuned(Stale(old, ("a new driver",)), now, None, stands=True, why="")
+            for old in (now, replace(now, winner=won))]  # fmt: skip
+    monkeypatch.setattr(retune_command, "measure_again", lambda *_: iter(done))
+    retune_command.retune(device="recorded:h200", db=db)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{now.median_us:.2f} µs then, {now.median_us:.2f} µs now (burst)" in said
+    assert f"{now.median_us:.2f} µs then (rounds), {now.median_us:.2f} µs now (burst)" in said
+
+
 def test_retune_lists_a_stale_best_under_another_policy_than_the_served_one(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
