@@ -15,7 +15,8 @@ from workers.recording import file_name, write_recording
 
 
 def save(store: Store, device: str, folder: Path) -> list[Path]:
-    """Writes what GPUs of one model measured: of each problem the study with the most correct screenings.
+    """Writes what GPUs of one model measured: of each problem the study with the most correct screenings, and of that
+    the last finals.
 
     Files that exist are kept. Replays and revoked measurements are left out.
 
@@ -36,12 +37,20 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
         problem, rows = problem_from_key(key), max(found.values(), key=_screened)
         path = folder / file_name(problem)
         if _screened(rows) and not path.exists():
-            measured = [(row.measurement, row.provenance) for row in rows]
-            write_recording(path, problem, _facts(device, rows[0]), measured, [row.taken_at for row in rows])
+            kept = _of_last_finals(rows)
+            measured = [(row.measurement, row.provenance) for row in kept]
+            write_recording(path, problem, _facts(device, kept[0]), measured, [row.taken_at for row in kept])
             written.append(path)
     if not written:
         raise NothingCorrect(f"the store has no correct measurement of {device} that {folder} lacks: tune there first")
     return written
+
+
+def _of_last_finals(rows: list[StoredMeasurement]) -> list[StoredMeasurement]:
+    """A study's measurements without the finals of its earlier runs: times of two runs are no rivals."""
+    # Finals are stored together.
+    last = next((row.taken_at for row in reversed(rows) if row.measurement.stage == "final"), None)
+    return [row for row in rows if row.measurement.stage == "screen" or row.taken_at == last]
 
 
 def _screened(rows: list[StoredMeasurement]) -> int:

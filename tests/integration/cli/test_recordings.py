@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
 from tuner.errors import ExportError, NothingCorrect
@@ -64,6 +65,27 @@ def test_a_table_of_bests_leaves_out_recordings_without_finals(tmp_path: Path) -
     assert "holds the bests of 1 recording; 1 recording without a correct final left out" in " ".join(said.split())
     (entry,) = json.loads((tmp_path / "bests" / "bests.json").read_text())["entries"]
     assert entry["problem"]["key"] == PROBLEM.key
+
+
+def test_of_a_tune_that_went_on_the_last_finals_are_saved(tmp_path: Path) -> None:
+    """Else one of its first finals, taken on a cooler card, would win against the library of its last."""
+    library, (first, second, third) = family_named("cublaslt").config({"rank": 0}), CONFIGS[7:10]
+    with Store.open(database := f"sqlite:///{tmp_path / 'tuned.db'}") as store:
+        study = store.begin_study(study_key())
+        for screened, times in (
+            ((first, second), {first: 9.0, second: 9.5, library: 12.0}),
+            ((third,), {second: 10.4, third: 10.5, library: 13.0}),
+        ):
+            store.record_many(study.id, [measured(config) for config in screened], PROVENANCE)
+            finals = [measured(config, us, stage="final", policy=Policy.CHAIN) for config, us in times.items()]
+            store.record_many(study.id, finals, PROVENANCE)
+    (path,) = json.loads(run("save", tmp_path / "saved", "--db", database, "--json"))["written"]
+    rows = [one for one, _ in read_recording(Path(path)).measurements]
+    assert [one.config for one in rows if one.stage == "screen"] == [first, second, third]
+    assert {one.config: one.median_us for one in rows if one.stage == "final"} == times
+    run("export", path, "--format", "json", "--out", tmp_path / "bests")
+    (entry,) = json.loads((tmp_path / "bests" / "bests.json").read_text())["entries"]
+    assert (entry["config"]["key"], entry["versus_cublaslt_first"]["value"]) == (second.key, 13.0 / 10.4)
 
 
 def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_path: Path) -> None:
