@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from space.config import Config
 from space.devices import find_profile
 from space.explain import first_broken
@@ -18,3 +20,9 @@ def forbidden(problem: Problem, config: Config, device: str) -> str:
     if profile is None or not family.own:
         return ""
     return first_broken(family, problem, config, profile)
+
+
+def all_forbidden(problem: Problem, finals: Iterable[Config], device: str) -> bool:
+    """Whether finals had configs of ours, and rules forbid each of them by now: others of the screening may stand."""
+    own = [config for config in finals if family_named(config.family).own]
+    return bool(own) and all(forbidden(problem, config, device) for config in own)

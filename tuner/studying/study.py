@@ -16,8 +16,8 @@ from space.config import Config
 from space.problem import Problem
 from space.registry import families_for
 from tuner.errors import AlreadyMeasured, NothingCorrect
-from tuner.evidence.legality import forbidden
-from tuner.evidence.picks import LIBRARY, TIE_BAND, bests_of
+from tuner.evidence.legality import all_forbidden
+from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
@@ -189,8 +189,8 @@ class _Run:
     def _finals(self, finalists: Sequence[Config]) -> list[StoredMeasurement]:
         """The study's finals; run again only after new screenings, or where rules forbid all of ours in them by now."""
         done = self._store.final_series(self._record.id)
-        key, own = self._record.key, [one for one in done if one.measurement.config.family != LIBRARY]
-        if done and not (own and all(forbidden(key.problem, one.measurement.config, key.device) for one in own)):
+        key, configs = self._record.key, (one.measurement.config for one in done)
+        if done and not all_forbidden(key.problem, configs, key.device):
             return done
         self._tell_watch("finals", None)
         finals = self._round.finals(finalists, self._budget.turns)

@@ -259,7 +259,7 @@ class StudyHistory:
 
     Attributes:
         tried: every screened candidate.
-        finals_done: nothing was screened since the last finals.
+        finals_done: nothing was screened since the last finals, and rules allow some of ours in them.
         winners: configs that won on similar problems, most similar first.
     """
 

@@ -18,11 +18,13 @@ from typing import Final
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from space.config import Config
 from space.registry import families_for
 from tuner.errors import LeaseLost, ResultRefused, StoreError, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.columns import check_text
+from tuner.evidence.legality import all_forbidden
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
@@ -101,7 +103,8 @@ class Rounds:
             if session.scalar(select(RoundRow.study_id).where(RoundRow.id == round_id)) not in (None, study.id):
                 raise ResultRefused(f"round {round_id} began with another program: end it, then claim another")
             keep(session, BEGUN, round_id, lease, study=study.id)
-            tried, finals_done = _past(session, study.id)
+            tried, finals = _past(session, study.id)
+            finals_done = bool(finals) and not all_forbidden(holder.problem, finals, name)
             winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             return StudyHistory(study.id, tried, finals_done, winners)
 
@@ -190,12 +193,13 @@ def _check_texts(found: object) -> None:
             _check_texts(each)
 
 
-def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
-    """What a study has screened, in order, and whether nothing was screened since its last finals."""
+def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Config]]:
+    """What a study has screened, in order, and the correct configs of its last finals; none if it screened later."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
-    tried = []
-    for key, outcome, median_us, samples_us, stage, _ in rows:
-        if stage != "screen":
+    last = rows[-1].series if rows and rows[-1].stage == "final" else 0
+    tried, finals = list[Trial](), list[Config]()
+    for key, outcome, median_us, samples_us, stage, series in rows:
+        if stage != "screen" and not (series == last and outcome == "correct"):
             continue
         try:
             config = codec.config_of(key)
@@ -203,9 +207,9 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
             # Of another version, whose knobs had other values: it can be no finalist here.
             _log.warning("left out of a study: %s", error)
             continue
+        if stage != "screen":
+            finals.append(config)
+            continue
         time_us = median_us if median_us and outcome == "correct" else math.inf
         tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
-    if not rows or rows[-1].stage == "screen":
-        return tuple(tried), False
-    last = max(row.series for row in rows)
-    return tuple(tried), any(row.series == last and row.outcome == "correct" for row in rows)
+    return tuple(tried), finals

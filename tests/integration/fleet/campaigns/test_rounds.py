@@ -18,7 +18,7 @@ from benchmarks.storm_audit import audit
 from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet, provenance, time_of
-from tests.support import DEVICE, measured
+from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import LeaseLost, StoreError
 from tuner.evidence import codec
 from tuner.evidence.store import Store
@@ -114,6 +114,20 @@ def test_a_round_is_told_whether_its_finals_are_done(fleet: Fleet) -> None:
     # Something was screened after them.
     assert not told(measured(third, 22.0, own))
     assert not told()
+
+
+def test_finals_in_which_rules_forbid_all_of_ours_by_now_are_not_done(fleet: Fleet) -> None:
+    own, illegal = PROBLEMS[0], FAMILY.config({"tile_n": 256, "stages": 12})
+    fleet.campaign([own])
+    hand = fleet.hand()
+    task = hand.claimed()
+    first, *_ = hand.begin(task).propose()
+    hand.report(task, [measured(first, 20.0, own), measured(first, 20.0, own, "final", samples=11)])
+    again = hand.claimed()
+    past = fleet.rounds.begin(again.round_id, again.lease, provenance())
+    assert past.finals_done
+    fleet.store.record(past.study_id, measured(illegal, 10.0, own, "final"), provenance())
+    assert not fleet.rounds.begin(again.round_id, again.lease, provenance()).finals_done
 
 
 def test_one_claim_too_many_gives_the_same_round_again(fleet: Fleet) -> None:
