@@ -137,8 +137,8 @@ def create_app(
     app.around = lambda inner: RequestMiddleware(
         inner, access, state.token_cache, state.metrics, state.request_log, fast_paths
     )
-    for module in _ROUTERS:
-        app.include_router(module.router)
+    # The routes themselves: `include_router` would read every signature again, in a tenth of a second for each service.
+    app.router.routes.extend(route for module in _ROUTERS for route in module.router.routes)
     app.middleware_stack = app.build_middleware_stack()
     state.answer_now = app.middleware_stack.answer_now
     state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
