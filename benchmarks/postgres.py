@@ -148,6 +148,6 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def new_folder() -> Path:
-    """A new folder for a server's data."""
-    return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-"))
+def new_folder(where: Path | None = None) -> Path:
+    """A new folder for a server's data, by default in the temporary folder."""
+    return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-", dir=where))
