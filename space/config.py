@@ -71,10 +71,14 @@ def parse_knobs(text: str) -> dict[str, str]:
         ConfigError: a part is not `knob=value`, or a knob is named twice.
     """
     knobs: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+    # Without generators: the recordings that ship have a million and a half of these parts.
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, equals, value = part.partition("=")
+        name, value = name.strip(), value.strip()
         if not (name and equals and value):
-            raise ConfigError(f"{part!r} is not knob=value: write tile_m=128,tile_n=256")
+            raise ConfigError(f"{part.strip()!r} is not knob=value: write tile_m=128,tile_n=256")
         family, colon, knob = name.partition(":")
         if colon:  # a config's key, as tables and messages show it
             raise ConfigError(f"{name[:80]!r} names a family too: give that apart, as in --family {family[:40]}, and "
@@ -95,4 +99,4 @@ def assign(family: str, knobs: tuple[Knob, ...], given: Mapping[str, object]) ->
     unknown = [name for name in given if name not in names]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a knob of {family}: its knobs are {', '.join(names)}")
-    return Config(family, tuple((knob.name, knob.check(given.get(knob.name, knob.default))) for knob in knobs))
+    return Config(family, tuple([(knob.name, knob.check(given.get(knob.name, knob.default))) for knob in knobs]))

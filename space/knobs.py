@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -45,10 +46,8 @@ class Knob:
             number = int(str(value)) if _WHOLE.fullmatch(str(value)) else None
             if number is not None and number in self.domain:
                 return number
-        else:
-            for member in self.domain:
-                if str(member) == str(value):
-                    return member
+        elif (member := _by_text(tuple(self.domain)).get(str(value))) is not None:
+            return member
         raise ConfigError(f"{self.name} = {value!r} is outside its domain: use one of {self._domain_text()}")
 
     def column(self) -> npt.NDArray[np.int64]:
@@ -74,3 +73,9 @@ class Knob:
         if len(self.domain) <= 12:
             return ", ".join(map(str, self.domain))
         return f"{', '.join(map(str, self.domain[:4]))} … {self.domain[-1]}"
+
+
+@cache
+def _by_text(domain: tuple[KnobValue, ...]) -> Mapping[str, KnobValue]:
+    """The members of a domain by how they are written. A million values are checked to read the recordings that ship."""
+    return {str(member): member for member in domain}
