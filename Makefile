@@ -18,6 +18,8 @@ GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 # Parallel test processes, for two cores: many tests wait for a service or a time limit. Each file runs in one process,
 # because its tests share fixtures.
 JOBS ?= 3
+# Processes with a browser and a service each: while one waits for its page, the other draws.
+BROWSERS ?= 2
 ARGS ?=
 
 # Nothing is compiled on installation: each process would compile all that it imports, which takes seconds.
@@ -40,7 +42,7 @@ test-slow: $(TEST_READY)  ## Run the tests that take minutes of processor time
 	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist loadfile $(ARGS)
 
 test-browser: $(TEST_READY)  ## Run the tests on the pages, in the machine's chromium
-	$(BIN)/python -m pytest tests/browser $(ARGS)
+	$(BIN)/python -m pytest tests/browser -n $(BROWSERS) --dist loadfile $(ARGS)
 
 test-torch: $(TORCH_READY)  ## Run the tests on torch tensors, with the CPU build of PyTorch
 	$(TORCH)/bin/python -m pytest tests/integration/torch $(ARGS)
