@@ -101,9 +101,13 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     assert registered_modules() == ("tests.toy_family.plugin",)
 
 
-def test_every_config_compiles_without_spills(cache: Path) -> None:
+def test_its_configs_compile_without_spills(cache: Path) -> None:
     problem = Gemm.parse("250x130x100")
-    for config in TOY.configs_of(enumerate_space(TOY, problem, H200).columns):
+    # A third of them has every value of every knob.
+    configs = list(TOY.configs_of(enumerate_space(TOY, problem, H200).columns))[::3]
+    for name, values in ((knob.name, set(knob.domain)) for knob in TOY.knobs):
+        assert {config.knobs[name] for config in configs} == values
+    for config in configs:
         made = compile_source(source_of(problem, config, "sm_90a"), "sm_90a", cache)
         assert isinstance(made, Build), f"{config.key}: {made.reason}"
 
