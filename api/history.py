@@ -15,6 +15,7 @@ from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
 from api.schemas import Body, DeviceName
+from space.devices import profile_named
 from tuner.errors import StoreError
 from tuner.evidence.records import BestChange
 from tuner.evidence.store import Store
@@ -63,6 +64,9 @@ def get_history(request: Request, response: Response, query: Annotated[HistoryQu
     problem, device = query.problem(), answer_service.device(query.device)
     filters = {"problem": problem.key, "device": device}
     rows = store.best_changes(problem, device, query.after(filters), query.limit + 1)
+    if not rows:
+        # As `/v1/best`: a name that no card has is an error that lists the nearest ones.
+        profile_named(device)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 

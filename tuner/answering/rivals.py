@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from space.devices import profile_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, NothingMeasured
 from tuner.evidence.picks import bests_of
@@ -24,12 +25,14 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
 
     Raises:
         NothingMeasured: there is no such best, or finals were impossible; it names the policies that have some.
+        ProfileError: there is none, and no known card has the device's name.
     """
     best = store.best(problem, device, policy)
     # Later finals of its study may have been slower, and then it still stands.
     finals = store.finals_beside(best.winner.id) if best else []
     under = [one for one in finals if best and one.measurement.policy is best.policy]
     if not under:
+        profile_named(device)
         said = f"no finals of {problem.title} on {device}{f' under {policy.value}' if policy else ''} are stored"
         if policy and (others := _policies_of(store, problem, device)):
             # A tune that has run would time no other policies if it ran again.

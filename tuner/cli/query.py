@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from space.devices import profile_named
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import finals_of, picked_today
@@ -61,6 +62,9 @@ def best(
             if rollback:
                 store.roll_back(problem, device, rollback)
             changes = store.best_changes(problem, device)
+        if not changes:
+            # A name that no card has never had one; the error names the cards that it may mean.
+            profile_named(device)
         show({"changes": changes}, as_json, _show_changes)
         if not (changes or as_json):
             console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}`")

@@ -60,3 +60,14 @@ def test_a_history_of_nothing_is_told_as_one(tmp_path: Path) -> None:
     said, never = shell(*words), f"{PROBLEM.title} never had a best on {DEVICE}: run `gemmtune tune {PROBLEM.shape}`"
     assert (said.code, " ".join(said.out.split())) == (0, never)
     assert shell(*words, "--json").json == {"changes": []}
+
+
+@pytest.mark.parametrize("words", [("--history",), ("--history", "--json"), ("--rivals",)])
+def test_an_unknown_device_is_told_with_the_nearest_ones(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db"):
+        pass
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
+    said = shell("best", PROBLEM.shape, "--device", "h100", *words)
+    plain = shell("best", PROBLEM.shape, "--device", "h100")
+    assert said.code == plain.code != 0
+    assert "device 'h100' is unknown: the nearest known ones are NVIDIA H100" in " ".join(said.err.split())
