@@ -102,7 +102,7 @@ def ratio_text(ratio: Ratio | None) -> str:
 def print_comparison(best: Best) -> None:
     """Prints a best's energy where it was counted, and its ratios to cuBLASLt.
 
-    Where one of cuBLASLt's own candidates is the best, says so instead of ratios.
+    Where one of cuBLASLt's own candidates is the best, says so instead of ratios, but for one that shows another ahead.
     """
     if (joules := best.winner.measurement.product_joules) is not None:
         console.print(f"  {joules:.4g} J a product")
@@ -111,6 +111,9 @@ def print_comparison(best: Best) -> None:
         ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""
         lost = "each of ours is not surely faster, or loses too much to its first choice elsewhere"
         console.print(f"  cuBLASLt's own candidate wins here{ahead}; {lost}")
+        if best.versus_best and best.versus_best.high < 1:
+            console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
+            console.print("  those ahead of it tie with it, or lose too much to its first choice elsewhere too")
         return
     console.print(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
     console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")

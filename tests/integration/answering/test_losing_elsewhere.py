@@ -48,6 +48,17 @@ def test_best_does_not_say_that_none_of_ours_is_faster(shell: Shell) -> None:
     assert "cuBLASLt's own candidate wins here; each of ours is not surely faster, or loses too much to its" in said
 
 
+def test_best_does_not_hide_that_another_of_the_library_is_ahead(tmp_path: Path) -> None:
+    another = family_named("cublaslt").config({"rank": 1})
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        store.set_bests(bests_of(PROBLEM, finals(store, LOSES | {LIBRARY: (8.0, 8.0), another: (7.5, 8.5)}), 2, {}))
+        assert [(best.config, best.policy) for best in store.bests(DEVICE)][:1] == [(LIBRARY, Policy.CHAIN)]
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/store.db"})
+    said = " ".join(shell("best", PROBLEM.shape).out.split())
+    assert "against the best of its candidates 0.938 (95 % 0.938 to 0.938)" in said
+    assert "those ahead of it tie with it, or lose too much to its first choice elsewhere too" in said
+
+
 @pytest.mark.parametrize(
     ("words", "place"),
     [((), "* is served"), (("--policy", "burst"), "* is the best under burst, which is not the served one")],
