@@ -279,7 +279,8 @@ class _Question:
     def grounds(self, config: Config) -> tuple[str, ...]:
         """Sentences that say what the prediction of a config's time is based on."""
         model = self.judge.learned(config.family)
-        if not self.profile.measured:
+        # A model of this very card has learned its times, whatever its profile knows of its rates.
+        if not self.profile.measured and (model is None or model.elsewhere):
             rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
             if model is None:
                 return (rates,)
@@ -299,13 +300,14 @@ class _Question:
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal.
 
-        It has an interval where the errors of such times are known: on measured cards, of families with enough
-        measurements.
+        It has an interval where the errors of such times are known: on cards that were measured or have a model of their
+        own, of families with enough measurements.
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
             time_us, low, high = self.model.under(self.policy, prediction, place)
-            return _Prediction(config, time_us, (low, high) if self.profile.measured else None)
+            known = self.profile.measured or not self.model.elsewhere
+            return _Prediction(config, time_us, (low, high) if known else None)
         ranked = rank(self._space(), self.profile)
         if not len(ranked):
             return None

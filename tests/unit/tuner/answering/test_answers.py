@@ -279,6 +279,16 @@ def test_a_card_with_the_same_multiprocessors_has_its_model_and_says_so(model: L
     assert found.grounds[1] == "configs are ranked as on NVIDIA H200, which has the same multiprocessors"
 
 
+def test_a_card_whose_rates_are_estimated_has_the_interval_of_a_model_of_its_own(model: LearnedModel) -> None:
+    card = "NVIDIA H100 80GB HBM3"
+    own = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": card}))
+    found = answer(Bests(), ASKED, card, model=own)
+    assert (found.source, found.interval_us is not None) == ("predicted", True)
+    assert found.grounds[0].endswith("%")
+    assert f"of 4 problems on {card}; on problems left out" in found.grounds[0]
+    assert not any("same multiprocessors" in ground for ground in found.grounds)
+
+
 def test_a_family_that_the_model_does_not_cover_claims_nothing_of_it(model: LearnedModel) -> None:
     found = answer(Bests(), Gemm.of(2048, 4096, 4096, "fp16_acc16"), DEVICE, model=model)
     assert found.config is not None
