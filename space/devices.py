@@ -99,12 +99,15 @@ class DeviceProfile:
     def peak_tflops(self, dtype: str) -> float:
         """Dense rate of a problem's dtype word; the bf16 rate if the card has no rate for it.
 
-        f16 sums have the rate of f32 sums unless the card has one for them.
+        f16 sums have the rate of f32 sums unless the card has one for them. Promoted sums, another type of B or of C
+        and unsigned integers run at the rate of A's plain format.
         """
         if dtype.endswith(",fp16"):
             dtype = dtype.split(",")[0] + HALF_SUMS
-        rate = self.tensor_tflops.get(dtype) or self.tensor_tflops.get(dtype.removesuffix(HALF_SUMS))
-        return rate or self.tensor_tflops["bf16"]
+        if (rate := self.tensor_tflops.get(dtype)) is not None:
+            return rate
+        plain = dtype.split(",")[0].removeprefix("u")
+        return self.tensor_tflops[max((name for name in self.tensor_tflops if plain.startswith(name)), default="bf16")]
 
     def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Clusters of `size` blocks that run at once, one block per multiprocessor, for each row.

@@ -300,8 +300,8 @@ class _Question:
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal.
 
-        It has an interval where the errors of such times are known: on cards that were measured or have a model of their
-        own, of families with enough measurements.
+        It has an interval where the errors of such times are known: on cards that were measured or have a model of
+        their own, of families with enough measurements.
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found

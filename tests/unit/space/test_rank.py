@@ -9,7 +9,7 @@ from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.families.common import MAX_TILES
 from space.kinds.gemm import Gemm
-from space.rank import distinct, may_reach_power_limit, power_decides, rank
+from space.rank import distinct, may_reach_power_limit, power_decides, rank, roofline_us
 from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
@@ -75,3 +75,19 @@ def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:
         assert np.array_equal(rows[knob.name][which], space.columns[knob.name])
     with pytest.raises(KeyError):
         rows["tile_m"]
+
+
+@pytest.mark.parametrize(("key", "plain"), [
+    ("uint8,uint8,s32,s32", "int8"), ("fp8_e4m3,fp8_e4m3,bf16,f32_promoted", "fp8_e4m3"),
+    ("fp8_e4m3,fp8_e5m2,bf16,f32", "fp8_e4m3"), ("fp8_e4m3,fp8_e4m3,fp16,f32", "fp8_e4m3"),
+    ("bf16,bf16,f32,f32", "bf16"),
+])  # fmt: skip
+def test_the_bound_has_the_rate_of_the_plain_format(key: str, plain: str) -> None:
+    problem, alike = Gemm.from_key(f"gemm:{key}:nt:8192x8192x8192:b1:none"), Gemm.of(8192, 8192, 8192, plain)
+    for card in ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"):
+        assert roofline_us(problem, profile_named(card)) == roofline_us(alike, profile_named(card))
+
+
+def test_a_card_without_8_bit_floats_bounds_them_by_bf16() -> None:
+    card = profile_named("NVIDIA A100-SXM4-80GB")
+    assert card.peak_tflops("fp8_e4m3_promoted") == card.peak_tflops("bf16")
