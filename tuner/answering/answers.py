@@ -17,11 +17,12 @@ from space.devices import DeviceProfile, arch_measured, find_profile, unknown_de
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
-from space.families.common import early_twin, plain_twin, starts_early
+from space.families.common import early_twin, plain_twin
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
 from space.registry import family_for, family_named
+from tuner.answering.grounds import taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import staleness
 from tuner.evidence.legality import forbidden
@@ -31,7 +32,7 @@ from tuner.evidence.stats import median_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
-from workers.measurement import SCREENING, Measurement, Policy
+from workers.measurement import SCREENING, Policy
 
 Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "none"]
 
@@ -40,8 +41,6 @@ MEASURED: Final = ("measured", "stale", "recorded")
 #: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
 #: it by more than this factor.
 NEIGHBOURS_CREDIT: Final = 1.10
-#: Of an early launch that was timed under another policy than the chains, as all were while there was but one.
-_BESIDE_COPIES: Final = "it starts early (pdl=1) and overlapped its own copies: behind plain kernels it takes longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ def measured(best: Best) -> Answer:
     winner = best.winner.measurement
     return Answer(
         best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
-        why, median_interval_us(winner), _taken(winner, winner.note if replay else ""),
+        why, median_interval_us(winner), taken(winner, winner.note if replay else ""),
     )  # fmt: skip
 
 
@@ -220,15 +219,8 @@ def recorded(best: Best) -> Answer:
     )
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
-        median_interval_us(winner), _taken(winner, winner.note),
+        median_interval_us(winner), taken(winner, winner.note),
     )  # fmt: skip
-
-
-def _taken(winner: Measurement, note: str) -> tuple[str, ...]:
-    """Sentences on how a measured time was taken."""
-    alone = starts_early(winner.config) and winner.policy not in (Policy.CHAIN, Policy.CHAIN_PDL)
-    samples = f"{len(winner.samples_us)} samples of stage {winner.stage}"
-    return tuple(filter(None, (samples, note, _BESIDE_COPIES if alone else "")))
 
 
 def _under_another(found: Answer, policy: Policy) -> Answer:
