@@ -20,7 +20,6 @@ import argparse
 import math
 import random
 import statistics
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -30,7 +29,7 @@ from typing import Final
 from benchmarks.deployed_table import Part, Row, mean
 from benchmarks.named import named_problems
 from benchmarks.published import ROOT, add_out, publish
-from benchmarks.restored import restored
+from benchmarks.restored import stores_in
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
@@ -39,6 +38,7 @@ from space.registry import family_named
 from space.structures import best_of_structures
 from tuner.evidence.picks import Field, paired, versus
 from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -47,7 +47,6 @@ LISTED: Final = ROOT / "benchmarks" / "problems" / "dev.json"
 CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
 #: Leaders: the fastest by bursts, and after how many no other structure is added.
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
-
 #: Finals drawn of each problem.
 DRAWN: Final = 40
 
@@ -117,19 +116,18 @@ class Finals:
                 yield place, blocks[0] / blocks[1]
 
 
-def finals_of(backup: Path, folder: Path) -> Iterator[Finals]:
-    """The finals that a backup holds."""
-    with restored(backup, folder) as store:
-        for best in (best for best in store.bests() if best.served):
-            profile = find_profile(best.device)
-            if profile is None:
-                continue
-            by_policy: dict[Policy, dict[str, Measurement]] = {}
-            for one in (stored.measurement for stored in store.final_series(best.winner.study_id)):
-                if one.outcome is Outcome.CORRECT:
-                    by_policy.setdefault(one.policy, {})[one.config.key] = one
-            known = (power_decides(best.problem, profile), may_reach_power_limit(best.problem, profile), True)
-            yield Finals(best.problem, best.device, CLASSES[known.index(True)], by_policy)
+def finals_of(store: Store) -> Iterator[Finals]:
+    """The finals that a store holds."""
+    for best in (best for best in store.bests() if best.served):
+        profile = find_profile(best.device)
+        if profile is None:
+            continue
+        by_policy: dict[Policy, dict[str, Measurement]] = {}
+        for one in (stored.measurement for stored in store.final_series(best.winner.study_id)):
+            if one.outcome is Outcome.CORRECT:
+                by_policy.setdefault(one.policy, {})[one.config.key] = one
+        known = (power_decides(best.problem, profile), may_reach_power_limit(best.problem, profile), True)
+        yield Finals(best.problem, best.device, CLASSES[known.index(True)], by_policy)
 
 
 def orders(found: Sequence[Finals]) -> Iterator[str]:
@@ -183,6 +181,7 @@ def blocks(found: Sequence[Finals]) -> Iterator[str]:
 def again(found: Sequence[Finals]) -> Iterator[str]:
     """How often two finals of the same rivals would name one winner, if nothing but blocks differed."""
     of_class = [one for one in found if one.group == CLASSES[0]]
+    today = scatter(of_class)
     yield f"Winners of {DRAWN} finals of the same rivals, drawn with the scatter of blocks where power decides:"
     yield ""
     yield "| blocks, times today's | the same as in the finals before | others: slower or faster, mean | at most |"
@@ -191,7 +190,7 @@ def again(found: Sequence[Finals]) -> Iterator[str]:
         apart = list[float]()
         for one in of_class:
             generator = random.Random(one.problem.key)
-            won = [one.winner_drawn(generator, scatter(of_class) / math.sqrt(times)) for _ in range(DRAWN)]
+            won = [one.winner_drawn(generator, today / math.sqrt(times)) for _ in range(DRAWN)]
             apart += [abs(after.median_us / before.median_us - 1) for before, after in pairwise(won) if after != before]
         pairs = len(of_class) * (DRAWN - 1)
         others = f"{statistics.fmean(apart):.2%} | {max(apart):.2%}" if apart else " | "
@@ -264,8 +263,7 @@ def main() -> None:
     options.add_argument("--deployed", type=Path, nargs="+", default=[], metavar="JSON", help="parts of deployed")
     add_out(options)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = [one for path in sorted(given.folder.iterdir()) for one in finals_of(path, Path(folder))]
+    found = [one for store in stores_in(given.folder) for one in finals_of(store)]
     paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.published import add_out, publish
-from benchmarks.restored import restored
+from benchmarks.restored import stores_in
 from space.devices import profile_named
 from space.registry import family_named
 from tuner.evidence.records import Best
@@ -97,12 +96,7 @@ def main() -> None:
     options.add_argument("folder", type=Path, help="with files of `gemmtune backup`")
     add_out(options)
     given = options.parse_args()
-    tunes = list[Tune]()
-    with tempfile.TemporaryDirectory() as work:
-        for path in sorted(given.folder.iterdir()):
-            with restored(path, Path(work)) as store:
-                tunes += tunes_in(store)
-    said = "\n".join(table(tunes))
+    said = "\n".join(table([tune for store in stores_in(given.folder) for tune in tunes_in(store)]))
     print(said)
     publish("predicted", given.out, said, read=[given.folder])
 

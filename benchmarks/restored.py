@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,3 +19,11 @@ def restored(backup: Path, folder: Path) -> Iterator[Store]:
     restore_backup(backup, url)
     with Store.open(url) as store:
         yield store
+
+
+def stores_in(folder: Path) -> Iterator[Store]:
+    """The stores whose backups a folder holds, one after the other, by the names of their files."""
+    with tempfile.TemporaryDirectory() as work:
+        for path in sorted(folder.iterdir()):
+            with restored(path, Path(work)) as store:
+                yield store

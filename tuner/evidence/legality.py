@@ -22,6 +22,11 @@ def forbidden(problem: Problem, config: Config, device: str) -> str:
     return first_broken(family, problem, config, profile)
 
 
+def forbidden_among(problem: Problem, configs: Iterable[Config], device: str) -> dict[Config, str]:
+    """The configs that a rule forbids by now, each with the rule."""
+    return {config: rule for config in set(configs) if (rule := forbidden(problem, config, device))}
+
+
 def all_forbidden(problem: Problem, finals: Iterable[Config], device: str) -> bool:
     """Whether finals had configs of ours, and rules forbid each of them by now: others of the screening may stand."""
     own = [config for config in finals if family_named(config.family).own]

@@ -26,7 +26,7 @@ from space.problem import Problem
 from space.rank import power_decides
 from space.registry import family_named
 from tuner.errors import NothingCorrect
-from tuner.evidence.legality import forbidden
+from tuner.evidence.legality import forbidden_among
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from tuner.evidence.stats import by_turn, ratio, scatter_of, surely_slower
 from workers.measurement import Measurement, Outcome, Policy
@@ -69,9 +69,8 @@ def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, 
         reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
         raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
     # Finals may be older than a rule.
-    broken = {config: forbidden(problem, config, correct[0].device)
-              for config in {entry.measurement.config for entry in correct}}  # fmt: skip
-    rivals = [entry for entry in correct if not broken[entry.measurement.config]]
+    broken = forbidden_among(problem, (entry.measurement.config for entry in correct), correct[0].device)
+    rivals = [entry for entry in correct if entry.measurement.config not in broken]
     if not rivals:
         raise NothingCorrect(f"rules forbid every finalist by now: {', '.join(sorted(set(broken.values())))}")
     field = Field(problem, rivals[0].device, [entry.measurement for entry in rivals])

@@ -16,7 +16,7 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
-from tuner.evidence.legality import forbidden
+from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
@@ -257,12 +257,12 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
         finals: correct ones.
         bests: measurements that are best of their problem under some policy.
     """
-    configs = {one.measurement.config for one in finals}
-    broken = {config for config in configs if forbidden(problem, config, finals[0].device)}
+    device = finals[0].device if finals else ""
+    broken = forbidden_among(problem, (one.measurement.config for one in finals), device)
     rivals = [one for one in finals if one.measurement.config not in broken]
     if not rivals:
         return []
-    field = Field(problem, rivals[0].device, [rival.measurement for rival in rivals])
+    field = Field(problem, device, [rival.measurement for rival in rivals])
     picks = []
     for policy in sorted({rival.measurement.policy for rival in rivals}):
         of_policy = [rival for rival in rivals if rival.measurement.policy is policy]

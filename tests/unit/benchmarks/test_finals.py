@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.deployed_table import Row
 from benchmarks.finals import CLASSES, Finals, again, against_torch, blocks, energy, finals_of, leaders, orders
+from benchmarks.restored import restored
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import PROVENANCE, measured, study_key
@@ -132,7 +133,8 @@ def test_finals_are_those_of_the_served_best_and_correct(tmp_path: Path) -> None
         wrong = measured(other, 1.0, problem, "final", Outcome.WRONG_RESULT, policy=Policy.CHAIN)
         store.set_bests(bests_of(problem, store.record_many(study.id, [*taken, wrong], PROVENANCE), 2, {}))
         store.backup(tmp_path / "backup.jsonl.gz")
-    (found,) = finals_of(tmp_path / "backup.jsonl.gz", tmp_path)
+    with restored(tmp_path / "backup.jsonl.gz", tmp_path) as kept:
+        (found,) = finals_of(kept)
     assert (found.problem, found.group, found.decides) == (problem, CLASSES[2], Policy.CHAIN)
     assert {policy: [*keys] for policy, keys in found.by_policy.items()} == {
         Policy.CHAIN: [own.key], Policy.BURST: [own.key]
