@@ -272,7 +272,7 @@ class _Question:
         """Sentences that say what the prediction of a config's time is based on."""
         model = self.judge.learned(config.family)
         # A model of this very card has learned its times, whatever its profile knows of its rates.
-        if not self.profile.measured and (model is None or model.elsewhere):
+        if not self.profile.measured and (model is None or not model.learned_here):
             rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
             if model is None:
                 return (rates,)
@@ -283,9 +283,9 @@ class _Question:
             return ("the analytic model's errors on recorded problems",)
         facts = model.facts
         learned = (
-            f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on {facts.device}; on "
-            f"problems left out its first choice reached {facts.held_out_share:.1%} of the best measured, at least "
-            f"{facts.held_out_worst:.1%}"
+            f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on "
+            f"{' and '.join(model.devices)}; on problems left out its first choice reached {facts.held_out_share:.1%} "
+            f"of the best measured, at least {facts.held_out_worst:.1%}"
         )
         return learned, model.domain(self.problem).sentence
 
@@ -298,7 +298,7 @@ class _Question:
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
             time_us, low, high = self.model.under(self.policy, prediction, place)
-            known = self.profile.measured or not self.model.elsewhere
+            known = self.profile.measured or self.model.learned_here
             return _Prediction(config, time_us, (low, high) if known else None)
         ranked = rank(self._space(), self.profile)
         if not len(ranked):

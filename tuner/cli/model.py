@@ -33,6 +33,7 @@ def train(
 ) -> None:
     """Trains a GPU's model on all its measurements, and reports its accuracy on held-out problems.
 
+    Recordings of GPUs with the same multiprocessors teach it too.
     Training needs scikit-learn (the extra `train`); using a model does not.
     """
     family = family_for(limits_named(device).arch.name)
@@ -42,7 +43,7 @@ def train(
             groups += from_store(store, device, family)
     if source != "store":
         folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
-        groups += [group for folder in folders for group in from_recordings(folder, family) if group.device == device]
+        groups += [group for folder in folders for group in from_recordings(folder, family)]
     model = with_portfolio(train_model(groups, family, device, seed), groups, family)
     path = out or settings().model_dir / files.file_name(device)
     size = files.save(model, path)
@@ -87,7 +88,7 @@ def _print(model: LearnedModel) -> None:
         f"(geometric mean; least {facts.held_out_worst:.3f})"
     )
     differed = "differed from the prediction by"
-    if model.elsewhere:
+    if not model.learned_here:
         differed = "may differ from the prediction twice as far as there, by"
     console.print(
         f"  their times {differed} {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} (90 %); "

@@ -133,9 +133,10 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     for path, modified_ns in _files_for(device, [place for place in (folder, SHIPPED) if place]):
         model, reason = _usable(path, modified_ns, device)
         if model:
-            learned = f"learned from {len(model.facts.problems)} problems measured on {model.facts.device}"
-            if model.elsewhere:
-                learned += f", which has the same multiprocessors as {device}"
+            learned = f"learned from {len(model.facts.problems)} problems measured on {' and '.join(model.devices)}"
+            if not model.learned_here:
+                has = "has" if len(model.devices) == 1 else "have"
+                learned += f", which {has} the same multiprocessors as {device}"
             return Choice(model, "; ".join([*refused, learned]), path, modified_ns)
         if path.name == file_name(device):
             refused.append(reason)

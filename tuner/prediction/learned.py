@@ -1,7 +1,7 @@
 """LearnedModel: predicts the times of a family's candidates on one device, and knows its own errors.
 
-A device without a model of its own takes that of another one with the same multiprocessors (docs/search.md has what an
-H200's is worth on an H100).
+Measurements of several devices with the same multiprocessors teach one model. A device without a model of its own takes
+that of another one with the same multiprocessors.
 
 time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
 
@@ -37,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 
 #: Version of the file format; other versions are refused.
 VERSION: Final = 2
-#: How much wider intervals are for a problem outside the training, and on another device than that of the training.
+#: How much wider intervals are for a problem outside the training, and on a device without measurements in it.
 OUTSIDE_WIDENING: Final = 2.0
 ELSEWHERE_WIDENING: Final = 2.0
 #: Trees that rank all rows before the whole forest judges the best of them.
@@ -52,6 +52,7 @@ class ModelFacts(BaseModel):
     Attributes:
         version: version of the file format.
         device, family: the model predicts times of this family on this device.
+        devices: those whose measurements taught it, its own first.
         features: names of the candidates' features, in the forest's order.
         problem_features: names of the problems' features, in the order of `LearnedModel.problem_rows`.
         problems: keys of the training problems.
@@ -97,6 +98,7 @@ class ModelFacts(BaseModel):
     held_out_share: float
     held_out_worst: float
     portfolio: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     served: dict[str, tuple[float, float, float]] = {}
 
 
@@ -141,7 +143,7 @@ class LearnedModel:
         forest: predicts a candidate's deviation from the estimate.
         problem_rows: (training problems, features).
         levels: (training problems,), error of the estimate, plus the median error of first choices.
-        elsewhere: another device with the same multiprocessors, whose times it predicts; empty for the training's own.
+        elsewhere: another device with the same multiprocessors, whose times it predicts; empty for the model's own.
     """
 
     facts: ModelFacts
@@ -156,6 +158,16 @@ class LearnedModel:
         """The device whose times it predicts."""
         return self.elsewhere or self.facts.device
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices whose measurements taught it."""
+        return self.facts.devices or (self.facts.device,)
+
+    @property
+    def learned_here(self) -> bool:
+        """Whether measurements of the device whose times it predicts taught it."""
+        return self.device in self.devices
+
     def on(self, device: str) -> LearnedModel | None:
         """The model that predicts times of `device`, by any of its names; None where its multiprocessors are others."""
         device = identity_named(device)
@@ -164,7 +176,7 @@ class LearnedModel:
         here, trained = find_profile(device), find_profile(self.facts.device)
         if here is None or trained is None or not same_multiprocessors(here, trained):
             return None
-        by = 1.0 if self.elsewhere else ELSEWHERE_WIDENING
+        by = ELSEWHERE_WIDENING if self.learned_here and device not in self.devices else 1.0
         errors: dict[str, Any] = {name: getattr(self.facts, name) * by for name in ("doubt", "low", "high")}
         errors["served"] = {policy: _wider(known, by) for policy, known in self.facts.served.items()}
         return replace(self, facts=self.facts.model_copy(update=errors), elsewhere=device)
@@ -212,7 +224,8 @@ class LearnedModel:
 
     def level(self, problem: Problem) -> float:
         """Expected log(time / analytic estimate) of a problem as a whole."""
-        row = np.array(list(problem_features(problem, profile_named(self.facts.device)).values()))
+        like = self.device if self.learned_here else self.facts.device
+        row = np.array(list(problem_features(problem, profile_named(like)).values()))
         return smoothed(self.problem_rows, self.levels, row, self.facts.bandwidth)
 
     def domain(self, problem: Problem) -> Domain:

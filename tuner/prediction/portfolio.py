@@ -1,14 +1,13 @@
-"""Portfolio: about a thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
+"""Portfolio: about two thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
 
 A family has tens of thousands of legal candidates for a problem; enumerating them takes a hundred times as long as a
-prediction. The portfolio holds the measured winners and the model's picks on a grid of shapes. Only `gemmtune tune`
-enumerates.
+prediction. The portfolio holds the measured winners and the model's picks for shapes drawn at random. Only
+`gemmtune tune` enumerates.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -29,16 +28,19 @@ from tuner.prediction.features import features_of
 if TYPE_CHECKING:
     from tuner.prediction.learned import LearnedModel, Prediction
 
-#: Extents of the grid: octaves of M, and typical N and K of real models' weights.
-GRID_M: Final = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-GRID_N: Final = (576, 1024, 2112, 4096, 7168, 14336, 28672)
-GRID_K: Final = (256, 1024, 2048, 4096, 7168, 14336)
-#: Shapes over all kinds of problems, spread over the grid, and the fewest per kind.
-SHAPES, LEAST_SHAPES = 400, 40
+#: Powers of two between which M, N and K of the shapes lie.
+M_OCTAVES: Final = (0.0, 14.0)
+N_OCTAVES: Final = (9.0, 15.0)
+K_OCTAVES: Final = (8.5, 15.0)
+#: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are one less.
+WHOLE, WHOLE_M = 64, 256
+ODD_SHARE: Final = 0.1
+#: Shapes over all kinds of problems. A few hundred leave out what deep K or 192 rows need.
+SHAPES: Final = 1_500
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
-MOST: Final = 1_024
-#: Legal configs per grid shape that the model judges: those that the analytic model ranks first.
+MOST: Final = 2_048
+#: Legal configs per shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
 #: Portfolio configs that the model judges for an answer, and how many of them all trees judge.
 ASKED, CLOSELY = 64, 16
@@ -56,23 +58,24 @@ def build_portfolio(
         shapes: number of shapes over all kinds.
     """
     chosen = dict.fromkeys(winners)
-    asked = _grid(max(shapes // len(kinds), min(LEAST_SHAPES, shapes)))
-    lists = [_named(model, family, limits, kind.resized(m, n, k)) for kind in kinds for m, n, k in asked]
+    lists = [_named(model, family, limits, problem) for problem in _shapes(kinds, shapes)]
     for place in range(NAMED):
         chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
     return tuple(config.knobs_text for config in list(chosen)[:MOST])
 
 
-def _grid(most: int) -> list[tuple[int, int, int]]:
-    """Shapes spread over the grid; in every fourth one N, K or both are odd."""
-    grid = list(itertools.product(GRID_M, GRID_N, GRID_K))
-    shapes = [grid[place] for place in np.linspace(0, len(grid) - 1, min(most, len(grid)), dtype=int)]
-    odd = itertools.cycle([(1, 0), (0, 1), (1, 1)])
-    return [
-        (m, n - less_n, k - less_k) if place % 4 == 3 else (m, n, k)
-        for place, (m, n, k) in enumerate(shapes)
-        for less_n, less_k in [next(odd)]
-    ]
+def _shapes(kinds: Sequence[Problem], count: int) -> Iterator[Problem]:
+    """About `count` problems, as many of each kind: extents are even on a logarithmic scale, the same in every run."""
+    random = np.random.default_rng(0)
+
+    def whole(octaves: tuple[float, float]) -> int:
+        return int(2 ** random.uniform(*octaves)) // WHOLE * WHOLE - int(random.random() < ODD_SHARE)
+
+    for kind in kinds:
+        for _ in range(max(count // len(kinds), 1)):
+            m = int(2 ** random.uniform(*M_OCTAVES))
+            m = m // WHOLE * WHOLE if m >= WHOLE_M else m
+            yield kind.resized(m, whole(N_OCTAVES), whole(K_OCTAVES))
 
 
 def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: Problem) -> list[Config]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from space.devices import DeviceProfile
+from space.devices import DeviceProfile, find_profile, same_multiprocessors
 from space.family import Family
 from tuner.errors import ModelError
 from tuner.evidence.picks import verdicts
@@ -91,7 +91,7 @@ def train(
     trees: int = TREES,
     judgement: Judgement | None = None,
 ) -> LearnedModel:
-    """A model of `device` from its groups; groups of other devices are ignored.
+    """A model of `device` from its groups and those of devices with the same multiprocessors; others are ignored.
 
     Args:
         judgement: result of `judge` for the same groups, if known. Judging takes most of the time, and models that
@@ -117,15 +117,28 @@ def judge(groups: Sequence[Group], family: Family, device: str, seed: int = 0, t
 
 
 def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
-    limits = limits_named(device)
-    tasks = [_task(group, family, limits) for group in groups if group.device == device]
-    problems = sorted({task.group.problem.key for task in tasks})
+    known = teaching(groups, device)
+    problems = {group.problem.key for group in known if group.device == device}
     if len(problems) < LEAST_PROBLEMS:
         raise ModelError(
             f"{len(problems)} problems of {device} have enough correct candidates: a model needs {LEAST_PROBLEMS}; "
             f"tune or record more of them"
         )
-    return _without_constants(tasks)
+    return _without_constants([_task(group, family, limits_named(group.device)) for group in known])
+
+
+def teaching(groups: Sequence[Group], device: str) -> list[Group]:
+    """The groups that teach a model of `device`: its own first, then those of devices with the same multiprocessors.
+
+    Raises:
+        ModelError: the device's rates are unknown.
+    """
+    limits = limits_named(device)
+    known = [
+        group for group in groups
+        if (profile := find_profile(group.device)) is not None and same_multiprocessors(profile, limits)
+    ]  # fmt: skip
+    return sorted(known, key=lambda group: group.device != device)
 
 
 def _without_constants(tasks: list[_Task]) -> list[_Task]:
@@ -140,7 +153,7 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
-    known = [group for group in groups if group.device == model.facts.device]
+    known = teaching(groups, model.facts.device)
     winners = [group.configs[place] for group in known for place in np.argsort(group.time_us, kind="stable")[:WINNERS]]
     kinds = {kind_of(group.problem): group.problem for group in known}
     limits = limits_named(model.facts.device)
@@ -173,7 +186,8 @@ def _fitted(tasks: list[_Task], judged: Judgement, device: str, family: Family, 
     step = max(len(probe.group.configs) // PROBES, 1)
     sample = slice(None, step * PROBES, step)
     facts = ModelFacts(
-        version=VERSION, device=device, family=family.name, features=probe.features.names,
+        version=VERSION, device=device, devices=tuple(dict.fromkeys(group.device for group in groups)),
+        family=family.name, features=probe.features.names,
         problem_features=tuple(problem_features(probe.group.problem, limits_named(device))),
         problems=tuple(sorted({group.problem.key for group in groups})),
         candidates=sum(len(group.configs) for group in groups), data=digest_of(groups),
@@ -275,7 +289,8 @@ def _served(found: Sequence[_Held], residuals: Sequence[Floats], middle: float) 
 def _bandwidth(tasks: list[_Task]) -> float:
     """The bandwidth that best predicts each problem's level from the others' levels."""
     rows, levels = _problem_table(tasks)
-    others = [np.arange(len(levels)) != place for place in range(len(levels))]
+    keys = np.array([key for _, key in _by_problem(tasks)])
+    others = [keys != key for key in keys]
 
     def error(bandwidth: float) -> float:
         told = [smoothed(rows[mask], levels[mask], row, bandwidth) for mask, row in zip(others, rows, strict=True)]
@@ -285,12 +300,18 @@ def _bandwidth(tasks: list[_Task]) -> float:
 
 
 def _problem_table(tasks: list[_Task]) -> tuple[Floats, Floats]:
-    """Features and level of each problem; runs of one problem count once."""
-    by_key: dict[str, list[_Task]] = {}
+    """Features and level of each problem on each device; its runs there count once."""
+    runs_of = _by_problem(tasks).values()
+    rows = np.array([runs[0].problem_row for runs in runs_of])
+    return rows, np.array([np.mean([task.level for task in runs]) for runs in runs_of])
+
+
+def _by_problem(tasks: list[_Task]) -> dict[tuple[str, str], list[_Task]]:
+    """The runs by device and problem."""
+    found: dict[tuple[str, str], list[_Task]] = {}
     for task in tasks:
-        by_key.setdefault(task.group.problem.key, []).append(task)
-    rows = np.array([runs[0].problem_row for runs in by_key.values()])
-    return rows, np.array([np.mean([task.level for task in runs]) for runs in by_key.values()])
+        found.setdefault((task.group.device, task.group.problem.key), []).append(task)
+    return found
 
 
 def _reach(tasks: list[_Task]) -> float:

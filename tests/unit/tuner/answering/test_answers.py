@@ -281,7 +281,7 @@ def test_a_card_with_the_same_multiprocessors_has_its_model_and_says_so(model: L
 
 def test_a_card_whose_rates_are_estimated_has_the_interval_of_a_model_of_its_own(model: LearnedModel) -> None:
     card = "NVIDIA H100 80GB HBM3"
-    own = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": card}))
+    own = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": card, "devices": (card,)}))
     found = answer(Bests(), ASKED, card, model=own)
     assert (found.source, found.interval_us is not None) == ("predicted", True)
     assert found.grounds[0].endswith("%")

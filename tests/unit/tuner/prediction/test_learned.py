@@ -31,6 +31,7 @@ from tuner.prediction.train import _Held, flattened, judge, train
 from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
+H100 = "NVIDIA H100 80GB HBM3"
 
 #: Enough trees to show a knob's effect, and fast to train.
 TREES = 16
@@ -190,6 +191,41 @@ def changed(model: LearnedModel, path: Path, **facts: object) -> Path:
     text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
     np.savez(path, facts=text, problem_rows=model.problem_rows, levels=model.levels, **arrays)
     return path
+
+
+def test_cards_with_the_same_multiprocessors_teach_one_model_and_others_do_not() -> None:
+    here = [group(Gemm.parse(shape)) for shape in SHAPES]
+    # On the other card the knob that costs a third here costs nothing, and all is half as fast.
+    there = [dataclasses.replace(each, device=H100, time_us=2.4 * estimated(each, H100)) for each in here]
+    alien = [dataclasses.replace(each, device="NVIDIA H100 PCIe", time_us=9 * each.time_us) for each in here]
+    both = train([*there, *alien, *here], FAMILY, H200.name, trees=TREES)
+    assert both.facts == train([*here, *there], FAMILY, H200.name, trees=TREES).facts
+    assert both.devices == (H200.name, H100)
+    assert both.facts.candidates == 2 * sum(len(each.configs) for each in here)
+    assert (far := both.on(H100))
+    assert far.learned_here
+    assert (far.facts.doubt, far.facts.high) == (both.facts.doubt, both.facts.high)
+    # Each card's own times say how far its estimates are off.
+    problem = Gemm.parse("1024x1024x2048")
+    assert far.level(problem) - both.level(problem) > 0.2
+    assert (unlike := far.on("NVIDIA GH200 480GB"))
+    assert not unlike.learned_here
+    assert unlike.facts.doubt == 2 * both.facts.doubt
+    with pytest.raises(ModelError, match="0 problems of NVIDIA GH200 480GB"):
+        train([*here, *there], FAMILY, "NVIDIA GH200 480GB", trees=TREES)
+
+
+def estimated(known: Group, device: str) -> np.ndarray:
+    return FAMILY.estimate_us(FAMILY.columns(known.problem, known.configs), profile_named(device))
+
+
+def test_a_problem_is_left_out_on_all_cards_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [group(Gemm.parse(shape)) for shape in SHAPES]
+    there = [dataclasses.replace(each, device=H100) for each in here]
+    asked = []
+    monkeypatch.setattr("tuner.prediction.train.smoothed", lambda rows, *_: asked.append(len(rows)) or 0.0)
+    judge([*here, *there], FAMILY, H200.name, trees=2)
+    assert set(asked) == {2 * len(SHAPES) - 2}
 
 
 def test_times_under_the_policy_that_decides_are_learned_from_finals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,135 @@
+"""What predictions are worth for problems that no model has learned: each is measured beside the fastest of a tune.
+
+python -m benchmarks.first_choices benchmarks/stores/h100_other --out benchmarks/results/first_choices_h100.md
+
+The stores hold tunes on cards like this one. For each problem the model's first choice and the fastest of our own
+configs that its tune screened are screened again, in turn. `benchmarks.predicted` reads the same of the model that a
+tune had, without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.published import add_out, publish
+from benchmarks.restored import stores_in
+from space.config import Config
+from space.devices import profile_named
+from space.problem import Problem
+from space.registry import family_named
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from tuner.prediction.files import model_for
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
+from workers.build import Build
+from workers.builder import Builder
+from workers.cuda.bench import Bench
+from workers.measurement import Outcome
+
+#: Screenings of each config.
+TURNS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A problem, the model's first choice for it, if any, and the fastest config that a tune found."""
+
+    problem: Problem
+    chosen: Config | None
+    found: Config
+
+
+def pairs(folder: Path, model: LearnedModel) -> list[Pair]:
+    """Of each problem that the stores have tuned on the model's device."""
+    profile = profile_named(model.device)
+    return [
+        Pair(best.problem, choice[0] if (choice := first_choice(model, best.problem, profile)) else None, found)
+        for store in stores_in(folder)
+        for best in store.bests()
+        if best.served and best.device == model.device and (found := fastest(store, best))
+    ]
+
+
+def fastest(store: Store, best: Best) -> Config | None:
+    """The fastest of our own configs in the screening of the tune behind a best."""
+    screened = [stored.measurement for stored in store.measurements_of(best.winner.study_id, "screen")]
+    own = [one for one in screened if family_named(one.config.family).own and one.outcome is Outcome.CORRECT]
+    return min(own, key=lambda one: one.median_us).config if own else None
+
+
+def times_us(bench: Bench, builder: Builder, problem: Problem, configs: Sequence[Config]) -> dict[Config, float]:
+    """Medians of the configs' screenings, taken in turn; configs that fail are left out."""
+    bench.prepare(problem, seed=1)
+    taken: dict[Config, list[float]] = {}
+    with ExitStack() as last:
+        ready = {}
+        for config, build in builder.builds(problem, configs):
+            if isinstance(build, Build):
+                ready[config] = bench.ready(config, build.digest)
+                last.callback(ready[config].discard)
+        for _ in range(TURNS):
+            for config, one in ready.items():
+                measured = bench.screen(one, lambda: None, lambda: None)
+                if measured.outcome is Outcome.CORRECT:
+                    taken.setdefault(config, []).append(measured.median_us)
+    return {config: statistics.median(times) for config, times in taken.items() if len(times) == TURNS}
+
+
+def rows(bench: Bench, builder: Builder, asked: Sequence[Pair]) -> Iterator[tuple[float, str]]:
+    """Each problem's share of the fastest known, 0 without a choice or of a wrong one, and its line."""
+    for pair in asked:
+        configs = dict.fromkeys(config for config in (pair.chosen, pair.found) if config is not None)
+        measured = times_us(bench, builder, pair.problem, [*configs])
+        known, chosen = measured.get(pair.found), measured.get(pair.chosen) if pair.chosen else None
+        if known is None:
+            continue
+        share = known / chosen if chosen else 0.0
+        told = f"{chosen:.2f}" if chosen else "none"
+        key = f"`{pair.chosen.key}`" if pair.chosen else ""
+        yield share, f"| {pair.problem.title} | {known:.2f} | {told} | {share:.3f} | {key} |"
+
+
+def summary(shares: Sequence[float]) -> str:
+    """The geometric mean, the 5th percentile and the least of the shares."""
+    ordered = sorted(shares)
+    mean = statistics.geometric_mean(ordered) if ordered[0] else 0.0
+    low = ordered[len(ordered) // 20]
+    return (
+        f"Of {len(ordered)} problems: {mean:.3f} of the fastest known (geometric mean), {low:.3f} at the 5th "
+        f"percentile, {ordered[0]:.3f} at worst; {sum(not share for share in ordered)} have no choice, or a wrong one."
+    )
+
+
+def main() -> None:
+    """Prints a line per problem, the worst first, and the summary."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("folder", type=Path, help="with files of `gemmtune backup`")
+    options.add_argument("--device", type=int, default=0)
+    options.add_argument("--cache", type=Path, help="keep builds here")
+    add_out(options)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        cache = given.cache or Path(work)
+        bench, builder = Bench(given.device, cache), Builder(cache)
+        builder.arch = bench.facts.arch
+        choice = model_for(bench.facts.name)
+        if choice.model is None:
+            raise SystemExit(choice.why)
+        measured = sorted(rows(bench, builder, pairs(given.folder, choice.model)))
+        builder.close()
+    header = "| problem | fastest known, µs | first choice, µs | share | config |\n| --- | ---: | ---: | ---: | --- |"
+    table, told = "\n".join([header, *(line for _, line in measured)]), summary([share for share, _ in measured])
+    print(f"{table}\n\n{told}")
+    publish("first_choices", given.out, told, table, read=[given.folder])
+
+
+if __name__ == "__main__":
+    main()
