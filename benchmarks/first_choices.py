@@ -90,7 +90,7 @@ def rows(bench: Bench, builder: Builder, asked: Sequence[Pair]) -> Iterator[tupl
         measured = times_us(bench, builder, pair.problem, [*configs])
         known, chosen = measured.get(pair.found), measured.get(pair.chosen) if pair.chosen else None
         if known is None:
-            continue
+            raise SystemExit(f"{pair.found.key} fails now for {pair.problem.title}, which its tune found right")
         share = known / chosen if chosen else 0.0
         told = f"{chosen:.2f}" if chosen else "none"
         key = f"`{pair.chosen.key}`" if pair.chosen else ""
@@ -123,7 +123,9 @@ def main() -> None:
         choice = model_for(bench.facts.name)
         if choice.model is None:
             raise SystemExit(choice.why)
-        measured = sorted(rows(bench, builder, pairs(given.folder, choice.model)))
+        if not (asked := pairs(given.folder, choice.model)):
+            raise SystemExit(f"{given.folder} has no tune of {bench.facts.name}: tune its problems on this card")
+        measured = sorted(rows(bench, builder, asked))
         builder.close()
     header = "| problem | fastest known, µs | first choice, µs | share | config |\n| --- | ---: | ---: | ---: | --- |"
     table, told = "\n".join([header, *(line for _, line in measured)]), summary([share for share, _ in measured])

@@ -42,8 +42,8 @@ NAMED: Final = 6
 MOST: Final = 2_048
 #: Legal configs per shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
-#: Portfolio configs that the model judges for an answer, and how many of them all trees judge.
-ASKED, CLOSELY = 64, 16
+#: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.
+ASKED: Final = 64
 
 
 def build_portfolio(
@@ -104,8 +104,8 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -
     # A stable sort: which of equals a partition takes depends on the processor, and so would the answer.
     ahead = np.argsort(estimate_us, kind="stable")[:ASKED]
     columns = columns.take(ahead)
-    features = features_of(family, problem, columns, limits, estimate_us[ahead])
-    predicted = model.predict_features(problem, features, CLOSELY)
+    # All trees judge each: what few trees find fast is often fast only to them.
+    predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
     place = int(np.argmin(predicted.time_us))
     return family.config_at(columns, place), predicted, place
 

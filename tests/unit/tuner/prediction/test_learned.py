@@ -79,6 +79,19 @@ def test_of_equals_the_first_of_the_portfolio_is_answered_on_every_processor(mod
         assert found[0] == configs[int(estimates.argmin())]
 
 
+def test_what_looks_fast_to_a_few_trees_alone_is_not_answered(
+    model: LearnedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Gemm.parse("1024x1024x2048")
+    ranked = rank(enumerate_space(FAMILY, problem), H200)
+    configs = [ranked.config(place) for place in range(0, 64 * 40, 40)]
+    facts = model.facts.model_copy(update={"portfolio": tuple(each.knobs_text for each in configs)})
+    monkeypatch.setattr(Forest, "predict", lambda _, rows, trees=None: np.full(len(rows), -1.0 if trees else 0.0))
+    found = first_choice(dataclasses.replace(model, facts=facts), problem, H200)
+    assert found is not None
+    assert found[0] == configs[0]
+
+
 def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
     model: LearnedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
