@@ -1,6 +1,6 @@
 """How near predictions and the first measurements of tunes came to what the whole tunes found.
 
-python -m benchmarks.predicted benchmarks/stores/h100_suite --out benchmarks/results/predicted_h100.md
+python -m benchmarks.predicted benchmarks/stores/h100_other --out benchmarks/results/predicted_other_h100.md
 
 Reads the backups of stores in a folder. Of the tune behind each best that is served it takes the screening of our own
 families: the time of the fastest candidate as a share of that of the config that an answer would predict, and of the

@@ -67,9 +67,16 @@ class TestBest:
         assert body["time_us"] >= body["roofline_us"]
 
     def test_a_card_without_measured_rates_gets_a_prediction_without_an_interval(self, http: TestClient) -> None:
-        body = http.get("/v1/best", params=ASKED | {"device": "H100 SXM"}).json()
-        assert (body["source"], body["device"], body["interval_us"]) == ("predicted", "NVIDIA H100 80GB HBM3", None)
+        body = http.get("/v1/best", params=ASKED | {"device": "GH200 96GB"}).json()
+        assert (body["source"], body["device"], body["interval_us"]) == ("predicted", "NVIDIA GH200 480GB", None)
         assert "none was measured" in body["grounds"][0]
+
+    def test_a_card_that_taught_another_ones_model_has_an_interval(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"device": "H100 SXM"}).json()
+        assert (body["source"], body["device"]) == ("predicted", "NVIDIA H100 80GB HBM3")
+        low_us, high_us = body["interval_us"]
+        assert low_us < body["time_us"] < high_us
+        assert "NVIDIA H100 80GB HBM3; on problems left out" in body["grounds"][0]
 
     def test_a_card_of_an_arch_that_nobody_measured_says_so(self, http: TestClient) -> None:
         body = http.get("/v1/best", params=ASKED | {"device": "A100 80GB SXM"}).json()
