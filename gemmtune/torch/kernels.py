@@ -43,8 +43,6 @@ log = logging.getLogger("gemmtune.torch")
 KEPT_BYTES: Final = 64 << 20
 #: Alignment of each part of scratch memory, the same as that of torch's allocations.
 _ALIGN_BYTES: Final = 512
-#: A source that could not answer is asked again for a kind of call after this time.
-_AGAIN_SECONDS: Final = 1.0
 #: Prepared calls that are kept, of some 20 KB of the host's memory each; the oldest go first.
 MOST_KINDS: Final = 1 << 14
 _NONE: Final = (0, 0)
@@ -249,7 +247,7 @@ def prepare(
 
             def torchs(why: str) -> Absent:
                 if isinstance(why, Passing):
-                    until = time.monotonic() + _AGAIN_SECONDS
+                    until = time.monotonic() + why.again_seconds
                     return _logged(
                         problem, ForNow(why, device, shape, dtype, operator, strides, until=until, forget=forget)
                     )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gemmtune.torch import streams
 from gemmtune.torch.expected import Expected
+from gemmtune.torch.torchs import Passing
 from space.config import Config
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Strides
@@ -58,6 +59,11 @@ _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
 _GUARD_BYTES: Final = 4096
 
+#: A proof that lacked memory is tried again after this time: looking for memory makes torch give back what it keeps.
+_MEMORY_SECONDS: Final = 60.0
+#: Proofs that are remembered; the oldest are forgotten.
+_MOST_FOUND: Final = 1 << 14
+
 #: Config, program, device, problem, and how its operands lie.
 _Name = tuple[str, str, int, str, tuple[tuple[str, Strides], ...]]
 _FOUND: Final[dict[_Name, str]] = {}
@@ -70,14 +76,18 @@ def known(kernel: Kernel, problem: Gemm) -> str | None:
 
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
-    """Why a kernel must not run on a problem; empty if its results are right. Remembered for the process."""
+    """Why a kernel must not run on a problem; empty if its results are right. Remembered unless it is `Passing`."""
     # Without the lock, which another kernel's proof may hold for seconds.
     said = known(kernel, problem)
     if said is None:
         with _LOCK:
             said = known(kernel, problem)
             if said is None:
-                said = _FOUND[_name(kernel, problem)] = _tried(kernel, problem)
+                said = _tried(kernel, problem)
+                if not isinstance(said, Passing):
+                    _FOUND[_name(kernel, problem)] = said
+                    while len(_FOUND) > _MOST_FOUND:
+                        del _FOUND[next(iter(_FOUND))]
     return said
 
 
@@ -98,7 +108,9 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
             finally:
                 # Counts that a wrong kernel leaves must not reach other calls.
                 streams.queue(kernel.device, stream.cuda_stream).forget()
-    except (torch.OutOfMemoryError, CudaError) as error:
+    except torch.OutOfMemoryError:
+        return Passing(f"too little memory is free to verify {kernel.config.key}", _MEMORY_SECONDS)
+    except CudaError as error:
         return f"{kernel.config.key} can't be verified here: {error}"
     return wrong and f"{kernel.config.key} is wrong here: {wrong}"
 

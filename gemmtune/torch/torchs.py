@@ -1,4 +1,4 @@
-"""Calls that torch computes: for good, or until the source of configs can be asked again."""
+"""Calls that torch computes: for good, or until they are prepared anew."""
 
 from __future__ import annotations
 
@@ -47,14 +47,23 @@ class Absent:
 
 
 class Passing(str):
-    """Why torch has to compute for now: a source that could not answer may soon."""
+    """Why torch has to compute for now: what could not be answered, or not be proved, may be soon.
 
-    __slots__ = ()
+    Attributes:
+        again_seconds: after which the same kind of call is prepared anew.
+    """
+
+    again_seconds: float
+
+    def __new__(cls, why: str, again_seconds: float = 1.0) -> Passing:
+        made = super().__new__(cls, why)
+        made.again_seconds = again_seconds
+        return made
 
 
 @dataclass(frozen=True)
 class ForNow(Absent):
-    """A call that torch computes until its source can be asked again.
+    """A call that torch computes until it is prepared anew.
 
     Attributes:
         until: when, by the monotonic clock.
