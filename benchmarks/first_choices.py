@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.predicted import own_screened, spread
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
 from space.config import Config
 from space.devices import profile_named
 from space.problem import Problem
-from space.registry import family_named
-from tuner.evidence.records import Best
-from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
@@ -50,19 +48,15 @@ class Pair:
 def pairs(folder: Path, model: LearnedModel) -> list[Pair]:
     """Of each problem that the stores have tuned on the model's device."""
     profile = profile_named(model.device)
-    return [
-        Pair(best.problem, choice[0] if (choice := first_choice(model, best.problem, profile)) else None, found)
-        for store in stores_in(folder)
-        for best in store.bests()
-        if best.served and best.device == model.device and (found := fastest(store, best))
-    ]
-
-
-def fastest(store: Store, best: Best) -> Config | None:
-    """The fastest of our own configs in the screening of the tune behind a best."""
-    screened = [stored.measurement for stored in store.measurements_of(best.winner.study_id, "screen")]
-    own = [one for one in screened if family_named(one.config.family).own and one.outcome is Outcome.CORRECT]
-    return min(own, key=lambda one: one.median_us).config if own else None
+    found = []
+    for store in stores_in(folder):
+        for best in (each for each in store.bests() if each.served and each.device == model.device):
+            correct = [one for one in own_screened(store, best) if one.outcome is Outcome.CORRECT]
+            if correct:
+                choice = first_choice(model, best.problem, profile)
+                fastest = min(correct, key=lambda one: one.median_us).config
+                found.append(Pair(best.problem, choice[0] if choice else None, fastest))
+    return found
 
 
 def times_us(bench: Bench, builder: Builder, problem: Problem, configs: Sequence[Config]) -> dict[Config, float]:
@@ -99,12 +93,10 @@ def rows(bench: Bench, builder: Builder, asked: Sequence[Pair]) -> Iterator[tupl
 
 def summary(shares: Sequence[float]) -> str:
     """The geometric mean, the 5th percentile and the least of the shares."""
-    ordered = sorted(shares)
-    mean = statistics.geometric_mean(ordered) if ordered[0] else 0.0
-    low = ordered[len(ordered) // 20]
+    mean, low, least = spread(shares)
     return (
-        f"Of {len(ordered)} problems: {mean:.3f} of the fastest known (geometric mean), {low:.3f} at the 5th "
-        f"percentile, {ordered[0]:.3f} at worst; {sum(not share for share in ordered)} have no choice, or a wrong one."
+        f"Of {len(shares)} problems: {mean:.3f} of the fastest known (geometric mean), {low:.3f} at the 5th "
+        f"percentile, {least:.3f} at worst; {sum(not share for share in shares)} have no choice, or a wrong one."
     )
 
 

@@ -44,10 +44,9 @@ class Tune:
     shares: tuple[float | None, ...]
 
     @classmethod
-    def of(cls, best: Best, screened: Sequence[Measurement]) -> Tune | None:
-        """The tune that found a best, by what it screened in order; None if nothing of ours was correct, or no model
-        knows the device."""
-        own = [one for one in screened if family_named(one.config.family).own]
+    def of(cls, best: Best, own: Sequence[Measurement]) -> Tune | None:
+        """The tune that found a best, by what it screened of ours in order; None if nothing of that was correct, or no
+        model knows the device."""
         correct = [one for one in own if one.outcome is Outcome.CORRECT]
         model = model_for(best.device).model
         if not correct or model is None:
@@ -69,10 +68,20 @@ def _share(fastest: float, measured: Sequence[Measurement]) -> float:
 def tunes_in(store: Store) -> Iterator[Tune]:
     """Of each problem the tune behind the best that is served."""
     for best in store.bests():
-        if best.served:
-            screened = store.measurements_of(best.winner.study_id, "screen")
-            if tune := Tune.of(best, [stored.measurement for stored in screened]):
-                yield tune
+        if best.served and (tune := Tune.of(best, own_screened(store, best))):
+            yield tune
+
+
+def own_screened(store: Store, best: Best) -> list[Measurement]:
+    """What the tune behind a best screened of our own families, in order."""
+    screened = (stored.measurement for stored in store.measurements_of(best.winner.study_id, "screen"))
+    return [one for one in screened if family_named(one.config.family).own]
+
+
+def spread(shares: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean, the 5th percentile and the least of shares, of which some may be 0."""
+    ordered = sorted(shares)
+    return statistics.geometric_mean(ordered) if ordered[0] else 0.0, ordered[len(ordered) // 20], ordered[0]
 
 
 def table(tunes: Sequence[Tune]) -> Iterator[str]:
@@ -80,13 +89,12 @@ def table(tunes: Sequence[Tune]) -> Iterator[str]:
     yield "| known after | tunes | mean | 5th percentile | worst | which |"
     yield "| --- | ---: | ---: | ---: | ---: | --- |"
     for place, count in enumerate(AFTER):
-        told = sorted((share, tune.title) for tune in tunes if (share := tune.shares[place]) is not None)
-        shares = [share for share, _ in told]
-        if shares:
-            mean = statistics.geometric_mean(shares) if shares[0] else 0.0
+        told = [(share, tune.title) for tune in tunes if (share := tune.shares[place]) is not None]
+        if told:
+            mean, low, least = spread([share for share, _ in told])
             yield (
                 f"| {f'{count} measurements' if count else 'the prediction'} | {len(told)} | {mean:.3f} "
-                f"| {shares[len(shares) // 20]:.3f} | {shares[0]:.3f} | {told[0][1]} |"
+                f"| {low:.3f} | {least:.3f} | {min(told)[1]} |"
             )
 
 

@@ -271,7 +271,7 @@ class _Question:
     def grounds(self, config: Config) -> tuple[str, ...]:
         """Sentences that say what the prediction of a config's time is based on."""
         model = self.judge.learned(config.family)
-        # A model of this very card has learned its times, whatever its profile knows of its rates.
+        # A model that this very card taught has learned its times, whatever its profile knows of its rates.
         if not self.profile.measured and (model is None or not model.learned_here):
             rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
             if model is None:
@@ -292,8 +292,8 @@ class _Question:
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal.
 
-        It has an interval where the errors of such times are known: on cards that were measured or have a model of
-        their own, of families with enough measurements.
+        It has an interval where the errors of such times are known: on cards whose rates were measured or whose times
+        taught the model, of families with enough measurements.
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
