@@ -20,6 +20,7 @@ from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
 from tuner.settings import settings
 from tuner.studying import recorder
+from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.tables.problems import from_fields
 from workers.errors import RecordingError
@@ -38,7 +39,9 @@ def record(
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
-    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides.")] = 30,
+    turns: Annotated[
+        int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides; 0: no finals.", min=0)
+    ] = 30,
     share: Annotated[Path | None, typer.Option(help="Zip file of all recordings in OUT, to send in.")] = None,
     db: Db = None,
     as_json: Json = False,
@@ -57,12 +60,13 @@ def record(
             raise RecordingError(f"--device {device} replays a recording, and only a GPU can be recorded: use cuda:0")
         store = opened.enter_context(open_store(db))
         say_device(worker.facts)
+        model = guidance_for(worker.facts.name, settings().model_dir).model
         for name, problem in named:
             if (out / file_name(problem)).exists():
                 notes.print(f"{name}: already recorded")
                 continue
             try:
-                result = recorder.record(store, worker, problem, out, candidates, turns, _watch(name, problem))
+                result = recorder.record(store, worker, problem, out, candidates, turns, _watch(name, problem), model)
             except NothingCorrect as error:
                 failed.append(f"{name}: {error}")
                 notes.print(failed[-1])

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from space.config import Config
 from space.problem import Problem
 from space.registry import families_for
@@ -19,6 +21,9 @@ from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, enumeration_order
 from tuner.evidence.records import StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
+from tuner.prediction.expectation import expected_of
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
 from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.records import names_of, source_of
 from workers.measurement import Measurement, Outcome
@@ -29,6 +34,8 @@ from workers.recording import file_name, write_recording
 KEEP_SECONDS: Final = 0.5
 #: Candidates of a recording that enter the finals.
 RECORDED_FINALISTS: Final = 16
+#: Candidates of a family that the learned model ranks: those that the analytic model ranks first.
+JUDGED: Final = 4_096
 
 Watch = Callable[[int, int, Measurement], None]
 
@@ -51,17 +58,22 @@ def record(
     most: int,
     turns: int,
     watch: Watch = lambda done, total, last: None,
+    model: LearnedModel | None = None,
 ) -> Recorded:
     """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
 
-    cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best.
+    cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best. Without
+    `turns` there are no finals.
+
+    Args:
+        model: ranks the candidates; the analytic model does without it.
 
     Raises:
         NothingCorrect: no candidate is legal or correct.
         RecordingError: the file exists or can't be written.
         WorkerError: the device can't be used.
     """
-    wanted = spread(candidates_for(problem, worker), most)
+    wanted = wanted_of(problem, worker, most, model)
     round_ = worker.begin(problem)
     library = list(round_.baselines)
     competing = names_of(families_for(worker.facts.arch, problem))
@@ -74,7 +86,7 @@ def record(
     if not correct:
         raise NothingCorrect(f"none of {len(own.rows())} candidates of {problem.shape} is correct: nothing to record")
     finals = store.final_series(own.study.id)
-    if not finals:
+    if not finals and turns:
         ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
         taken = round_.finals([m.config for m in ahead], turns)
         finals = store.record_many(own.study.id, taken, round_.provenance)
@@ -84,6 +96,27 @@ def record(
     measured = [(row.measurement, row.provenance) for row in rows]
     write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
     return Recorded(path, len(own.rows()), len(correct), tuple(stored.measurement for stored in finals))
+
+
+def wanted_of(problem: Problem, worker: Worker, most: int, model: LearnedModel | None) -> list[Config]:
+    """The candidates to record: as many of each competing family, half of them the first of its ranking."""
+    listed = candidates_for(problem, worker, model=model)
+    names = list(dict.fromkeys(config.family for config in listed))
+    wanted = dict.fromkeys(_answered(problem, worker, model))
+    for name in names:
+        own = [config for config in listed if config.family == name]
+        if model is not None:
+            ahead = own[:JUDGED]
+            order = np.argsort(expected_of(problem, ahead, worker.facts.name, model).log_us, kind="stable")
+            own = [*(ahead[place] for place in order), *own[JUDGED:]]
+        wanted |= dict.fromkeys(spread(own, max(most // len(names), 1)))
+    return list(wanted)[:most]
+
+
+def _answered(problem: Problem, worker: Worker, model: LearnedModel | None) -> list[Config]:
+    """What would be answered without a measurement."""
+    found = first_choice(model, problem, worker.facts.profile) if model else None
+    return [found[0]] if found else []
 
 
 class _Screening:
