@@ -55,7 +55,7 @@ def pairs(folder: Path, model: LearnedModel) -> list[Pair]:
             if correct:
                 choice = first_choice(model, best.problem, profile)
                 fastest = min(correct, key=lambda one: one.median_us).config
-                found.append(Pair(best.problem, choice[0] if choice else None, fastest))
+                found.append(Pair(best.problem, choice.config if choice else None, fastest))
     return found
 
 

@@ -54,7 +54,7 @@ class Tune:
         fastest = min(one.median_us for one in correct)
         found = first_choice(model, best.problem, profile_named(best.device))
         tried = {one.config: one for one in own}
-        chosen = tried.get(found[0]) if found else None
+        chosen = tried.get(found.config) if found else None
         shares: list[float | None] = [_share(fastest, [chosen]) if chosen else None]
         shares += [_share(fastest, own[:count]) for count in AFTER[1:]]
         return cls(best.problem.title, tuple(shares))

@@ -296,10 +296,9 @@ class _Question:
         taught the model, of families with enough measurements.
         """
         if self.model and (found := first_choice(self.model, self.problem, self.profile)):
-            config, prediction, place = found
-            time_us, low, high = self.model.under(self.policy, prediction, place)
-            known = self.profile.measured or self.model.learned_here
-            return _Prediction(config, time_us, (low, high) if known else None)
+            time_us, low, high = found.under(self.policy)
+            known = self.profile.measured or found.model.learned_here
+            return _Prediction(found.config, time_us, (low, high) if known else None)
         ranked = rank(self._space(), self.profile)
         if not len(ranked):
             return None

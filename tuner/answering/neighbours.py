@@ -72,7 +72,7 @@ class Judge:
 
     def learned(self, family: str) -> LearnedModel | None:
         """The learned model, if it covers the family."""
-        return self.model if self.model is not None and self.model.facts.family == family else None
+        return self.model.of(family) if self.model else None
 
 
 def best_neighbour(

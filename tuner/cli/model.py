@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from space.registry import family_for
+from space.family import Family
+from space.registry import families_for
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, planning_store
 from tuner.cli.output import console, emit, notes
+from tuner.errors import ModelError
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
 from tuner.prediction.learned import LearnedModel, limits_named
@@ -36,15 +39,15 @@ def train(
     Recordings of GPUs with the same multiprocessors teach it too.
     Training needs scikit-learn (the extra `train`); using a model does not.
     """
-    family = family_for(limits_named(device).arch.name)
-    groups: list[Group] = []
-    if source != "recordings":
-        with planning_store(db) as store:
-            groups += from_store(store, device, family)
-    if source != "store":
-        folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
-        groups += [group for folder in folders for group in from_recordings(folder, family)]
-    model = with_portfolio(train_model(groups, family, device, seed), groups, family)
+    first, *others = families_for(limits_named(device).arch.name)
+    model = _trained(first, device, source, seed, db)
+    beside: list[LearnedModel] = []
+    for family in (each for each in others if each.special):
+        try:
+            beside.append(_trained(family, device, source, seed, db))
+        except ModelError as error:
+            notes.print(f"{family.name}: {error}")
+    model = replace(model, beside=tuple(beside))
     path = out or settings().model_dir / files.file_name(device)
     size = files.save(model, path)
     if as_json:
@@ -52,6 +55,18 @@ def train(
         return
     notes.print(f"{path}: {size:,} bytes")
     _print(model)
+
+
+def _trained(family: Family, device: str, source: str, seed: int, db: str | None) -> LearnedModel:
+    """The model of one family, with its portfolio."""
+    groups: list[Group] = []
+    if source != "recordings":
+        with planning_store(db) as store:
+            groups += from_store(store, device, family)
+    if source != "store":
+        folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
+        groups += [group for folder in folders for group in from_recordings(folder, family)]
+    return with_portfolio(train_model(groups, family, device, seed), groups, family)
 
 
 @app.command()
@@ -76,11 +91,13 @@ def show(
 
 
 def _json(model: LearnedModel) -> dict[str, Any]:
-    return model.facts.model_dump(exclude={"probe_configs", "probe_us", "probe_problem", "portfolio"})
+    facts = model.facts.model_dump(exclude={"probe_configs", "probe_us", "probe_problem", "portfolio"})
+    return facts | ({"beside": [_json(each) for each in model.beside]} if model.beside else {})
 
 
 def _print(model: LearnedModel) -> None:
     facts = model.facts
+    console.print(f"{facts.family}")
     console.print(f"  {facts.candidates:,} candidates of {len(facts.problems)} problems, {model.forest.trees} trees, "
                   f"{len(facts.features)} features, {facts.trained_with}")  # fmt: skip
     console.print(
@@ -97,3 +114,5 @@ def _print(model: LearnedModel) -> None:
     for policy, (_, middle, _) in facts.served.items():
         console.print(f"  finals under {policy} differ from the screenings it predicts by {math.expm1(middle):+.0%}")
     console.print(f"  covers problems within {facts.reach:.1f} octaves of a training problem of the same kind")
+    for each in model.beside:
+        _print(each)

@@ -52,7 +52,7 @@ def expected_of(
     """Expected times of `candidates`, which may belong to several competing families.
 
     Args:
-        model: learned model of this device. A family that it does not cover uses its own estimate.
+        model: learned model of this device. A family that it does not know uses its own estimate.
     """
     names = np.array([config.family for config in candidates])
     log_us, doubt = np.zeros(len(candidates)), 0.0
@@ -95,7 +95,7 @@ def _of_family(
     limits = find_profile(device) or family.reference
     features = features_of(family, problem, family.columns(problem, candidates, limits), limits)
     expected, doubt = features.estimate_us, ANALYTIC_DOUBT if family.grounded else 2 * ANALYTIC_DOUBT
-    if model is not None and model.facts.family == family.name:
-        predicted = model.predict_features(problem, features, CLOSELY)
+    if model is not None and (learned := model.of(family.name)):
+        predicted = learned.predict_features(problem, features, CLOSELY)
         expected, doubt = predicted.time_us, predicted.doubt
     return scaled(features.of_candidate), np.log(expected), doubt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts
 #: Models that ship with the package; its recordings trained them.
 SHIPPED: Final = Path(__file__).resolve().parent / "trained"
 #: Largest model file; models ship in the package.
-MOST_BYTES: Final = 5 * 10**6
+MOST_BYTES: Final = 8 * 10**6
 _FACTS: Final = "facts"
 _FOREST: Final = ("roots", "feature", "threshold", "right", "value")
 _PROBLEMS: Final = ("problem_rows", "levels")
@@ -63,9 +63,11 @@ def save(model: LearnedModel, path: Path) -> int:
     Raises:
         ModelError: the model is too large, or the file can't be written.
     """
-    arrays: dict[str, Any] = {name: getattr(model.forest, name) for name in _FOREST}
-    arrays |= {name: getattr(model, name) for name in _PROBLEMS}
-    arrays[_FACTS] = np.frombuffer(model.facts.model_dump_json().encode(), dtype=np.uint8)
+    arrays: dict[str, Any] = {}
+    for place, each in enumerate((model, *model.beside)):
+        arrays |= {_name(place, name): getattr(each.forest, name) for name in _FOREST}
+        arrays |= {_name(place, name): getattr(each, name) for name in _PROBLEMS}
+        arrays[_name(place, _FACTS)] = np.frombuffer(each.facts.model_dump_json().encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     content = buffer.getvalue()
@@ -87,9 +89,8 @@ def load(path: Path) -> LearnedModel:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        facts = ModelFacts.model_validate_json(bytes(arrays[_FACTS]))
-        forest = Forest(*(arrays[name] for name in _FOREST))
-        model = LearnedModel(facts, forest, *(arrays[name] for name in _PROBLEMS))
+        count = sum(name.endswith(f".{_FACTS}") for name in arrays) + 1
+        model, *beside = (_read(arrays, place) for place in range(count))
     except FileNotFoundError as error:
         raise ModelError(f"{path} is not there: train a model with `gemmtune model train`") from error
     except ValidationError as error:
@@ -98,9 +99,20 @@ def load(path: Path) -> LearnedModel:
         # Which of their many errors zipfile, zlib and NumPy raise depends on the bytes that are damaged.
         said = (str(error) or type(error).__name__).splitlines()[0]
         raise ModelError(f"{path} is not a model ({said}): train it again") from error
-    if facts.version != VERSION:
-        raise ModelError(f"{path} is of version {facts.version}, this gemmtune reads {VERSION}: train it again")
-    return model
+    if model.facts.version != VERSION:
+        raise ModelError(f"{path} is of version {model.facts.version}, this gemmtune reads {VERSION}: train it again")
+    return replace(model, beside=tuple(beside))
+
+
+def _read(arrays: Mapping[str, Any], place: int) -> LearnedModel:
+    facts = ModelFacts.model_validate_json(bytes(arrays[_name(place, _FACTS)]))
+    forest = Forest(*(arrays[_name(place, name)] for name in _FOREST))
+    return LearnedModel(facts, forest, *(arrays[_name(place, name)] for name in _PROBLEMS))
+
+
+def _name(place: int, array: str) -> str:
+    """An array's name in the archive: models beside the first have their number in front."""
+    return f"{place}.{array}" if place else array
 
 
 def load_for(path: Path, device: str) -> LearnedModel:

@@ -36,7 +36,7 @@ from workers.measurement import Policy
 Floats = npt.NDArray[np.float64]
 
 #: Version of the file format; other versions are refused.
-VERSION: Final = 2
+VERSION: Final = 3
 #: How much wider intervals are for a problem outside the training, and on a device without measurements in it.
 OUTSIDE_WIDENING: Final = 2.0
 ELSEWHERE_WIDENING: Final = 2.0
@@ -144,6 +144,7 @@ class LearnedModel:
         problem_rows: (training problems, features).
         levels: (training problems,), error of the estimate, plus the median error of first choices.
         elsewhere: another device with the same multiprocessors, whose times it predicts; empty for the model's own.
+        beside: models of the families that compete with its own for few problems (`Family.special`).
     """
 
     facts: ModelFacts
@@ -151,6 +152,7 @@ class LearnedModel:
     problem_rows: Floats
     levels: Floats
     elsewhere: str = ""
+    beside: tuple[LearnedModel, ...] = ()
     _order: tuple[tuple[str, ...], list[int]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -168,6 +170,10 @@ class LearnedModel:
         """Whether measurements of the device whose times it predicts taught it."""
         return self.device in self.devices
 
+    def of(self, family: str) -> LearnedModel | None:
+        """The model of a family: this one, or one beside it."""
+        return next((each for each in (self, *self.beside) if each.facts.family == family), None)
+
     def on(self, device: str) -> LearnedModel | None:
         """The model that predicts times of `device`, by any of its names; None where its multiprocessors are others."""
         device = identity_named(device)
@@ -179,7 +185,8 @@ class LearnedModel:
         by = ELSEWHERE_WIDENING if self.learned_here and device not in self.devices else 1.0
         errors: dict[str, Any] = {name: getattr(self.facts, name) * by for name in ("doubt", "low", "high")}
         errors["served"] = {policy: _wider(known, by) for policy, known in self.facts.served.items()}
-        return replace(self, facts=self.facts.model_copy(update=errors), elsewhere=device)
+        beside = tuple(there for each in self.beside if (there := each.on(device)))
+        return replace(self, facts=self.facts.model_copy(update=errors), elsewhere=device, beside=beside)
 
     def under(self, policy: Policy, predicted: Prediction, place: int) -> tuple[float, float, float]:
         """What finals under a policy would measure of one prediction, with its 90 % interval, in microseconds.
@@ -280,6 +287,8 @@ class LearnedModel:
             raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
             raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")
+        for each in self.beside:
+            each.check()
 
 
 _STALE: Final = "the learned model is out of date"

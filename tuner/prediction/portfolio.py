@@ -8,6 +8,7 @@ prediction. The portfolio holds the measured winners and the model's picks for s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -24,14 +25,15 @@ from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.registry import family_named
 from tuner.prediction.features import features_of
+from workers.measurement import Policy
 
 if TYPE_CHECKING:
     from tuner.prediction.learned import LearnedModel, Prediction
 
 #: Powers of two between which M, N and K of the shapes lie.
 M_OCTAVES: Final = (0.0, 14.0)
-N_OCTAVES: Final = (9.0, 15.0)
-K_OCTAVES: Final = (8.5, 15.0)
+N_OCTAVES: Final = (7.0, 15.0)
+K_OCTAVES: Final = (7.0, 15.0)
 #: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are one less.
 WHOLE, WHOLE_M = 64, 256
 ODD_SHARE: Final = 0.1
@@ -88,12 +90,38 @@ def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: 
     return [family.config_at(columns, int(row)) for row in np.argsort(time_us, kind="stable")[:NAMED]]
 
 
-def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> tuple[Config, Prediction, int] | None:
-    """The portfolio's legal config with the shortest predicted time; None if none is legal.
+@dataclass(frozen=True)
+class FirstChoice:
+    """The config that an answer predicts.
 
-    Returns:
-        The config, the predictions of all judged configs, and the config's index among them.
+    Attributes:
+        model: of the config's family.
+        prediction: of all configs that were judged.
+        place: the config's among them.
     """
+
+    config: Config
+    model: LearnedModel
+    prediction: Prediction
+    place: int
+
+    @property
+    def time_us(self) -> float:
+        """Predicted time of a screening."""
+        return float(self.prediction.time_us[self.place])
+
+    def under(self, policy: Policy) -> tuple[float, float, float]:
+        """What finals under a policy would measure, with its 90 % interval, in microseconds."""
+        return self.model.under(policy, self.prediction, self.place)
+
+
+def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> FirstChoice | None:
+    """The config with the shortest predicted time in the portfolios of all families; None if none is legal."""
+    found = (_first_of(each, problem, limits) for each in (model, *model.beside))
+    return min((one for one in found if one), key=lambda one: one.time_us, default=None)
+
+
+def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> FirstChoice | None:
     family = family_named(model.facts.family)
     columns = _columns(model.facts.family, model.facts.portfolio, limits).for_problem(problem)
     legal = np.flatnonzero(legal_mask(family, columns))
@@ -107,7 +135,7 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
     place = int(np.argmin(predicted.time_us))
-    return family.config_at(columns, place), predicted, place
+    return FirstChoice(family.config_at(columns, place), model, predicted, place)
 
 
 @lru_cache(maxsize=8)

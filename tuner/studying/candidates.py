@@ -59,7 +59,7 @@ def candidates_for(
     if measurable is not None:
         return listed
     predicted = first_choice(model, problem, limits) if model else None
-    further = [predicted[0]] if predicted else []
+    further = [predicted.config] if predicted else []
     competing = {family.name for family in families}
     further += [plain_twin(config) for config in also if config.family in competing]
     legal = legal_among(problem, further, limits)

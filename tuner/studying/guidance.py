@@ -52,5 +52,5 @@ def order_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config]
         rows = [row for row, config in enumerate(candidates) if config.family == family]
         answered = [candidates[row] for row in sorted(rows, key=lambda row: expected.log_us[row])[:1]]
     elif profile and model and (predicted := first_choice(model, problem, profile)):
-        answered = [predicted[0]]
+        answered = [predicted.config]
     return Order(candidates, expected, (*answered, *guidance.winners))

@@ -116,7 +116,7 @@ def wanted_of(problem: Problem, worker: Worker, most: int, model: LearnedModel |
 def _answered(problem: Problem, worker: Worker, model: LearnedModel | None) -> list[Config]:
     """What would be answered without a measurement."""
     found = first_choice(model, problem, worker.facts.profile) if model else None
-    return [found[0]] if found else []
+    return [found.config] if found else []
 
 
 class _Screening:

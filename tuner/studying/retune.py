@@ -109,10 +109,9 @@ def _changes(best: Best, program: Program) -> list[str]:
 def _promise(store: Store, worker: Worker, best: Best, model: LearnedModel | None) -> list[str]:
     profile = find_profile(best.device)
     found = first_choice(model, best.problem, profile) if model and profile else None
-    if model is None or found is None:
+    if found is None:
         return []
-    config, prediction, place = found
-    expected_us, measurable = model.under(best.policy, prediction, place)[0], worker.measurable(best.problem)
+    config, expected_us, measurable = found.config, found.under(best.policy)[0], worker.measurable(best.problem)
     if best.median_us / expected_us < _PROMISE or (measurable is not None and config.key not in measurable):
         return []
     taken = (each for each in store.every(best.device, best.problem) if each.device_kind == best.device_kind)

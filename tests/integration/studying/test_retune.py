@@ -19,8 +19,8 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_k
 from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
-from tuner.prediction.learned import LearnedModel, Prediction
-from tuner.prediction.portfolio import first_choice
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import FirstChoice, first_choice
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.retune import Retuned, Stale, compare, retune
@@ -81,7 +81,7 @@ def again(store: Store, device: Device, seconds: float | None = None) -> list[Re
     return list(retune(store, device, stale, BUDGET, Guidance(), seconds))
 
 
-def promise(problem: Gemm) -> tuple[LearnedModel, tuple[Config, Prediction, int]]:
+def promise(problem: Gemm) -> tuple[LearnedModel, FirstChoice]:
     """The shipped model, and what it answers for a problem."""
     model = model_for(DEVICE).model
     assert model is not None
@@ -172,9 +172,9 @@ def test_what_no_program_changed_is_measured_again_all_the_same(store: Store) ->
 
 def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: Store) -> None:
     problem = Gemm.parse("4096x4096x4096")
-    model, (_, prediction, place) = promise(problem)
-    expected_us = model.under(Policy.SUSTAINED, prediction, place)[0]
-    assert expected_us > 1.05 * prediction.time_us[place]
+    model, chosen = promise(problem)
+    expected_us = chosen.under(Policy.SUSTAINED)[0]
+    assert expected_us > 1.05 * chosen.time_us
     for factor, promised in ((1.0, False), (1.05, True)):
         study = store.begin_study(study_key(problem), fresh=True)
         config = FAMILY.config({"tile_n": 64})
@@ -186,8 +186,8 @@ def test_what_the_model_expects_is_compared_under_the_policy_of_the_best(store: 
 
 def test_what_a_replay_tried_no_gpu_has_tried(store: Store) -> None:
     problem = Gemm.parse("4096x4096x4096")
-    model, (config, _, _) = promise(problem)
-    tried = measured(config, 1_000.0, problem)
+    model, chosen = promise(problem)
+    tried = measured(chosen.config, 1_000.0, problem)
     ours = store.begin_study(study_key(problem), fresh=True)
     slow = measured(FAMILY.config({"tile_n": 64}), 1_000.0, problem, "final", policy=Policy.SUSTAINED)
     best = Best(problem, DEVICE, "cuda", store.record(ours.id, slow, TODAY), None, None, None, 1, {})

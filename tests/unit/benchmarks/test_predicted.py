@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_prediction_is_compared_with_the_fastest_of_its_tune(
     chosen: int, outcome: Outcome, share: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = {width: FAMILY.config({"tile_n": width}) for width in (*WIDTHS, 128)}
-    monkeypatch.setattr(predicted, "first_choice", lambda *_: (configs[chosen], None, 0))
+    monkeypatch.setattr(predicted, "first_choice", lambda *_: SimpleNamespace(config=configs[chosen]))
     with Store.open(f"sqlite:///{tmp_path}/store.db", create=True) as store:
         study = store.begin_study(study_key(PROBLEM))
         for width, us in zip(WIDTHS, TIMES, strict=True):

@@ -94,7 +94,7 @@ def test_a_neighbours_config_is_served_with_its_time_brought_here(model: Learned
     judge = model if learned else None
     predicted = first_choice(model, ASKED, H200)
     assert predicted is not None
-    config = predicted[0] if learned else TILES[0]
+    config = predicted.config if learned else TILES[0]
     there = best_of("2048x4096x3072", config, 80.0)
     found = answer(Bests(there), ASKED, DEVICE, model=judge)
     assert (found.source, found.config, found.best) == ("nearest", config, there)
@@ -375,7 +375,6 @@ def test_a_portfolio_holds_a_good_config_for_shapes_it_was_not_made_for(model: L
         problem = Gemm(*(int(2 ** rng.uniform(low, high)) for low, high in ((0, 14), (7, 15), (7, 14))))
         found = first_choice(model, problem, H200)
         assert found is not None, problem
-        config, prediction, place = found
-        assert is_legal(FAMILY, problem, config)
-        assert prediction.time_us[place] == prediction.time_us.min()
+        assert is_legal(FAMILY, problem, found.config)
+        assert found.time_us == found.prediction.time_us.min()
         assert NEIGHBOURS_CREDIT > 1

@@ -76,7 +76,7 @@ def test_of_equals_the_first_of_the_portfolio_is_answered_on_every_processor(mod
         assert found is not None
         estimates = FAMILY.estimate_us(FAMILY.columns(problem, configs), H200)
         assert 32 < (estimates == estimates.min()).sum() < len(configs)
-        assert found[0] == configs[int(estimates.argmin())]
+        assert found.config == configs[int(estimates.argmin())]
 
 
 def test_what_looks_fast_to_a_few_trees_alone_is_not_answered(
@@ -89,7 +89,7 @@ def test_what_looks_fast_to_a_few_trees_alone_is_not_answered(
     monkeypatch.setattr(Forest, "predict", lambda _, rows, trees=None: np.full(len(rows), -1.0 if trees else 0.0))
     found = first_choice(dataclasses.replace(model, facts=facts), problem, H200)
     assert found is not None
-    assert found[0] == configs[0]
+    assert found.config == configs[0]
 
 
 def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(

@@ -1,0 +1,102 @@
+"""For few rows of A two families compete, and the models of both say which is answered."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from space.devices import profile_named
+from space.enumerate import enumerate_space
+from space.family import Family
+from space.kinds.gemm import Gemm
+from space.rank import rank
+from space.registry import family_named
+from tuner.answering.answers import answer
+from tuner.prediction import files
+from tuner.prediction.examples import Group
+from tuner.prediction.expectation import expected_of
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
+from tuner.prediction.train import train, with_portfolio
+
+H200, H100 = profile_named("NVIDIA H200"), "NVIDIA H100 80GB HBM3"
+WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
+FEW = [Gemm.parse(shape) for shape in ("1x1024x1024", "1x2048x1024", "2x1024x2048", "2x2048x2048")]
+NOTHING = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: ())
+
+
+def taught(family: Family, factor: float) -> LearnedModel:
+    """A model that learned that the family's times are a multiple of its estimates."""
+    groups = []
+    for problem in FEW:
+        ranked = rank(enumerate_space(family, problem, H200), H200)
+        configs = [ranked.config(place) for place in range(0, len(ranked), max(len(ranked) // 40, 1))][:40]
+        noise = np.exp(0.01 * np.random.default_rng(problem.k).standard_normal(len(configs)))
+        times = family.estimate_us(family.columns(problem, configs, H200), H200) * factor * noise
+        groups.append(Group(problem, H200.name, tuple(configs), times))
+    return with_portfolio(train(groups, family, H200.name, trees=8), groups, family, shapes=8)
+
+
+@pytest.fixture(scope="module")
+def both() -> LearnedModel:
+    return dataclasses.replace(taught(WGMMA, 2.0), beside=(taught(GEMV, 0.5),))
+
+
+def test_the_family_that_is_expected_to_be_faster_is_answered(both: LearnedModel) -> None:
+    (few,) = both.beside
+    slow_few = dataclasses.replace(few, levels=few.levels + np.log(16.0))
+    for model, family in ((both, GEMV), (dataclasses.replace(both, beside=(slow_few,)), WGMMA)):
+        found = first_choice(model, Gemm.parse("1x1536x1024"), H200)
+        assert found is not None
+        assert (found.config.family, found.model.facts.family) == (family.name, family.name)
+    many = first_choice(both, Gemm.parse("256x1536x1024"), H200)
+    assert many is None or many.config.family == WGMMA.name
+
+
+def test_an_answer_says_what_the_family_s_own_model_learned_from(both: LearnedModel) -> None:
+    found = answer(NOTHING, Gemm.parse("1x1536x1024"), H200.name, model=both)
+    assert found.config is not None
+    assert (found.source, found.config.family) == ("predicted", GEMV.name)
+    assert any(f"learned from {both.beside[0].facts.candidates:,} candidates" in ground for ground in found.grounds)
+
+
+def test_a_search_expects_of_each_family_what_its_model_does(both: LearnedModel) -> None:
+    problem = FEW[0]
+    configs = [rank(enumerate_space(family, problem, H200), H200).config(0) for family in (WGMMA, GEMV)]
+    expected = np.exp(expected_of(problem, configs, H200.name, both).log_us)
+    for config, time_us in zip(configs, expected, strict=True):
+        model = both.of(config.family)
+        assert model is not None
+        columns = family_named(config.family).columns(problem, [config], H200)
+        assert time_us == pytest.approx(model.predict(problem, columns).time_us[0])
+    assert both.of("mma_sync") is None
+
+
+def test_both_are_in_one_file_and_predict_on_other_cards(both: LearnedModel, tmp_path: Path) -> None:
+    files.save(both, tmp_path / "m.npz")
+    read = files.load(tmp_path / "m.npz")
+    assert [each.facts for each in (read, *read.beside)] == [each.facts for each in (both, *both.beside)]
+    (few,) = files.load_for(tmp_path / "m.npz", H100).beside
+    assert (few.device, few.facts.doubt) == (H100, 2 * both.beside[0].facts.doubt)
+
+
+def test_one_that_no_longer_fits_its_family_is_refused_with_the_file(both: LearnedModel, tmp_path: Path) -> None:
+    (few,) = both.beside
+    changed = few.facts.model_copy(update={"probe_us": tuple(2 * us for us in few.facts.probe_us)})
+    files.save(dataclasses.replace(both, beside=(dataclasses.replace(few, facts=changed),)), tmp_path / "m.npz")
+    with pytest.raises(files.ModelError, match="the analytic estimate of gemv changed"):
+        files.load_for(tmp_path / "m.npz", H200.name)
+
+
+@pytest.mark.parametrize("shape", ["3x156x3689", "2x1460x1758", "3x7053x2665"])
+def test_rows_that_tma_can_not_load_are_not_answered_by_tiles(shape: str) -> None:
+    """Tiles take two to four times as long there."""
+    model = files.model_for(H100, Path("/nowhere")).model
+    assert model is not None
+    found = first_choice(model, Gemm.parse(shape), profile_named(H100))
+    assert found is not None
+    assert found.config.family == GEMV.name
