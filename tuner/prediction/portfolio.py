@@ -1,4 +1,4 @@
-"""Portfolio: about two thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
+"""Portfolio: about three thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
 
 A family has tens of thousands of legal candidates for a problem; enumerating them takes a hundred times as long as a
 prediction. The portfolio holds the measured winners and the model's picks for shapes drawn at random. Only
@@ -37,11 +37,11 @@ K_OCTAVES: Final = (7.0, 15.0)
 #: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are one less.
 WHOLE, WHOLE_M = 64, 256
 ODD_SHARE: Final = 0.1
-#: Shapes over all kinds of problems. A few hundred leave out what deep K or 192 rows need.
-SHAPES: Final = 1_500
+#: Shapes over all kinds of problems. Half as many leave out what deep K or 192 rows need.
+SHAPES: Final = 3_000
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
-MOST: Final = 2_048
+MOST: Final = 3_072
 #: Legal configs per shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
 #: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.

@@ -11,9 +11,8 @@ from space.families.gemv.rules import LEGAL, TARGETS
 from space.families.gemv.worth import WORTH
 from space.family import Family
 
-#: Three recorded problems, all of one row of A, are too few to ground its estimate: tuning tries it, but where another
-#: estimate is grounded, it never answers for an unmeasured problem. On an H200, it was the fastest for two of the
-#: three.
+#: Its estimate is not grounded: it is half as long again as what products of 2 µs take. Tuning tries it, but without a
+#: learned model of it, it answers for no unmeasured problem for which another estimate is grounded.
 GEMV: Final = Family(
     "gemv", TARGETS, KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False,
     special=True, structure=("rows", "split_warps", "lanes", "columns", "split_k"),

@@ -77,6 +77,14 @@ def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker,
     assert not list((tmp_path / "out").glob("*.partial"))
 
 
+def test_without_turns_a_recording_has_no_finals(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    result = record(store, worker, PROBLEM, tmp_path / "out", 8, 0)
+    assert not result.finals
+    assert {m.stage for m, _ in read_recording(result.path).measurements} == {"screen"}
+
+
 def test_what_was_recorded_can_be_tuned_on_in_the_same_store(
     store: Store, worker: RecordedWorker, tmp_path: Path
 ) -> None:
