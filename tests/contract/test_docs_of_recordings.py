@@ -17,7 +17,9 @@ from tuner.prediction.files import model_for
 
 PAGE = (ROOT / "docs" / "recordings.md").read_text()
 SETS = re.findall(
-    r"^\| `recorded/(\w+)` \| ([\d-]+) \| (\d+)[^|]* \| (\d+(?: at most)?)[^|]* \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE
+    r"^\| `recorded/(\w+)` \| ([\d-]+) \| (\d+)[^|]* \| (\d+(?: at most)?)[^|]* \| (.+?) \| (.+?) \|$",
+    PAGE,
+    re.MULTILINE,
 )
 POLICIES = {"burst", "chain", "rounds", "sustained"}
 
