@@ -53,8 +53,8 @@ PROBES: Final = 8
 TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Predicted times whose logarithms differ by less than this count as the same first choice.
 ALIKE: Final = 0.015
-#: Fewest problems whose finals say how times under a policy differ from predictions.
-LEAST_SERVED: Final = 8
+#: Fewest problems whose finals say how times under a policy differ from predictions: a twentieth of fewer is none.
+LEAST_SERVED: Final = 20
 #: Fastest candidates per group that enter the portfolio.
 WINNERS: Final = 3
 
