@@ -1,4 +1,4 @@
-"""Portfolio: three thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
+"""Portfolio: two thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
 
 A family has tens of thousands of legal candidates for a problem; enumerating them takes a hundred times as long as a
 prediction. The portfolio holds the measured winners and the model's picks for shapes drawn at random. Only
@@ -41,7 +41,7 @@ ODD_SHARE: Final = 0.1
 SHAPES: Final = 3_000
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
-MOST: Final = 3_072
+MOST: Final = 2_048
 #: Legal configs per shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
 #: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.
@@ -117,7 +117,8 @@ class FirstChoice:
 
 def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> FirstChoice | None:
     """The config with the shortest predicted time in the portfolios of all families; None if none is legal."""
-    found = (_first_of(each, problem, limits) for each in (model, *model.beside))
+    taking = (each for each in (model, *model.beside) if family_named(each.facts.family).takes(problem, limits))
+    found = (_first_of(each, problem, limits) for each in taking)
     return min((one for one in found if one), key=lambda one: one.time_us, default=None)
 
 
