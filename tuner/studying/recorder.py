@@ -100,9 +100,11 @@ def record(
 
 def wanted_of(problem: Problem, worker: Worker, most: int, model: LearnedModel | None) -> list[Config]:
     """The candidates to record: as many of each competing family, half of them the first of its ranking."""
-    listed = candidates_for(problem, worker, model=model)
+    listed = candidates_for(problem, worker)
     names = list(dict.fromkeys(config.family for config in listed))
-    wanted = dict.fromkeys(_answered(problem, worker, model))
+    # What would be answered without a measurement comes first, even against worth rules.
+    answered = first_choice(model, problem, worker.facts.profile) if model else None
+    wanted = dict.fromkeys([answered.config] if answered else [])
     for name in names:
         own = [config for config in listed if config.family == name]
         if model is not None:
@@ -111,12 +113,6 @@ def wanted_of(problem: Problem, worker: Worker, most: int, model: LearnedModel |
             own = [*(ahead[place] for place in order), *own[JUDGED:]]
         wanted |= dict.fromkeys(spread(own, max(most // len(names), 1)))
     return list(wanted)[:most]
-
-
-def _answered(problem: Problem, worker: Worker, model: LearnedModel | None) -> list[Config]:
-    """What would be answered without a measurement."""
-    found = first_choice(model, problem, worker.facts.profile) if model else None
-    return [found.config] if found else []
 
 
 class _Screening:
