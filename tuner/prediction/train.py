@@ -30,12 +30,12 @@ Floats = npt.NDArray[np.float64]
 #: Fewest problems; fewer can't be split into training and held-out problems.
 LEAST_PROBLEMS: Final = 3
 #: Trees of the final forest.
-TREES: Final = 100
+TREES: Final = 60
 #: Trees of the forests that judge held-out problems. 100 trees change `doubt` and the interval by 1 %, less than
 #: another seed does, and more than double the training time.
 JUDGING_TREES: Final = 40
 #: Most training rows of a tree; keeps trees diverse and the file small.
-ROWS_PER_TREE: Final = 12_000
+ROWS_PER_TREE: Final = 20_000
 LEAST_LEAF: Final = 3
 #: Share of the features that a split chooses from.
 FEATURE_SHARE: Final = 0.5

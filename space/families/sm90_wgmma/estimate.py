@@ -123,14 +123,14 @@ def _resident(c: Columns) -> IntColumn:
 
 
 def _stage_clocks(c: Columns, l2_bytes_per_clock: float, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
-    inside, from_l2, latency, unhidden, slower = c.once(_stage_parts)
-    l2 = from_l2 * np.maximum(busy / l2_bytes_per_clock, 1 / L2_BYTES_PER_CLOCK)
+    inside, from_l2, padding, latency, unhidden, slower = c.once(_stage_parts)
+    l2 = from_l2 * np.maximum(busy / l2_bytes_per_clock, padding / L2_BYTES_PER_CLOCK)
     return (np.hypot(crowd * np.maximum(inside, l2), latency) + unhidden) * slower
 
 
 def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
-    """Clocks of a stage inside the multiprocessor, bytes from L2, clocks of latency, clocks that nothing hides, and the
-    factor by which all of it is slower."""
+    """Clocks of a stage inside the multiprocessor, bytes from L2, the factor by which TMA writes more of them than the
+    tiles hold, clocks of latency, clocks that nothing hides, and the factor by which all of it is slower."""
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
     bytes_k = tile_k * input_bytes(c.problem)
     tensor = tile_m * tile_n * bytes_k / c.device.tensor_flops_per_clock * TENSOR_SLOWDOWN
@@ -139,10 +139,11 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
     smem = (read + loaded) / BYTES_PER_CLOCK
     lines_a, lines_b = _lines_touched(c)
     from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
+    padding = c["stage_bytes"] / loaded
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
     unhidden = CLUSTER_STAGE_CLOCKS * _multicasts(c) + MULTISTAGE_CLOCKS * (c["schedule"] == SCHEDULE_MULTISTAGE)
     slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1)
-    return np.maximum(tensor, smem), from_l2, latency, unhidden, slower
+    return np.maximum(tensor, smem), from_l2, padding, latency, unhidden, slower
 
 
 def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
