@@ -7,9 +7,10 @@ prediction. The portfolio holds the measured winners and the model's picks for s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -34,14 +35,15 @@ if TYPE_CHECKING:
 M_OCTAVES: Final = (0.0, 14.0)
 N_OCTAVES: Final = (7.0, 15.0)
 K_OCTAVES: Final = (7.0, 15.0)
-#: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are one less.
+#: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are a smaller
+#: power of two less.
 WHOLE, WHOLE_M = 64, 256
 ODD_SHARE: Final = 0.1
 #: Shapes over all kinds of problems. Half as many leave out what deep K or 192 rows need.
 SHAPES: Final = 3_000
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
-MOST: Final = 2_048
+MOST: Final = 3_072
 #: Legal configs per shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
 #: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.
@@ -60,24 +62,35 @@ def build_portfolio(
         shapes: number of shapes over all kinds.
     """
     chosen = dict.fromkeys(winners)
-    lists = [_named(model, family, limits, problem) for problem in _shapes(kinds, shapes)]
+    taken = partial(family.takes, device=limits)
+    lists = [_named(model, family, limits, problem) for problem in _shapes(kinds, shapes, taken)]
     for place in range(NAMED):
         chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
     return tuple(config.knobs_text for config in list(chosen)[:MOST])
 
 
-def _shapes(kinds: Sequence[Problem], count: int) -> Iterator[Problem]:
-    """About `count` problems, as many of each kind: extents are even on a logarithmic scale, the same in every run."""
+def _shapes(kinds: Sequence[Problem], count: int, taken: Callable[[Problem], bool]) -> Iterator[Problem]:
+    """About `count` problems that are taken, as many of each kind, the same in every run.
+
+    Args:
+        kinds: one problem for each kind, some of whose shapes are taken.
+    """
     random = np.random.default_rng(0)
+    for kind in kinds:
+        yield from islice(filter(taken, _endless(kind, random)), max(count // len(kinds), 1))
+
+
+def _endless(kind: Problem, random: np.random.Generator) -> Iterator[Problem]:
+    """Problems of a kind, with extents that are even on a logarithmic scale."""
 
     def whole(octaves: tuple[float, float]) -> int:
-        return int(2 ** random.uniform(*octaves)) // WHOLE * WHOLE - int(random.random() < ODD_SHARE)
+        less = 2 ** int(random.integers(WHOLE.bit_length() - 1)) if random.random() < ODD_SHARE else 0
+        return int(2 ** random.uniform(*octaves)) // WHOLE * WHOLE - less
 
-    for kind in kinds:
-        for _ in range(max(count // len(kinds), 1)):
-            m = int(2 ** random.uniform(*M_OCTAVES))
-            m = m // WHOLE * WHOLE if m >= WHOLE_M else m
-            yield kind.resized(m, whole(N_OCTAVES), whole(K_OCTAVES))
+    while True:
+        m = int(2 ** random.uniform(*M_OCTAVES))
+        m = m // WHOLE * WHOLE if m >= WHOLE_M else m
+        yield kind.resized(m, whole(N_OCTAVES), whole(K_OCTAVES))
 
 
 def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: Problem) -> list[Config]:

@@ -55,8 +55,8 @@ TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 ALIKE: Final = 0.015
 #: Fewest problems whose finals say how times under a policy differ from predictions: a twentieth of fewer is none.
 LEAST_SERVED: Final = 20
-#: Fastest candidates per group that enter the portfolio.
-WINNERS: Final = 3
+#: Fastest candidates per group that enter the portfolio; more of them crowd out what other shapes need.
+WINNERS: Final = 1
 
 
 @dataclass(frozen=True)
