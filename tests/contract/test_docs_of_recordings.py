@@ -82,6 +82,6 @@ def test_the_search_page_has_the_shipped_models_own_errors() -> None:
     assert f"reaches {model.facts.held_out_share:.3f} of the best on held-out problems, " in page
     assert f"at least {model.facts.held_out_worst:.3f}." in page
     for policy, (low, middle, high) in model.facts.served.items():
-        shown = [f"{100 * math.expm1(share):.0f}".replace("-", "−") for share in (low, middle, high)]
+        shown = [str(round(100 * math.expm1(share))).replace("-", "−") for share in (low, middle, high)]
         sentence = rf"{shown[1]} % under `{policy}`[^()`]* \((90 %: )?{shown[0]} to {shown[2]} %\)"
         assert re.search(sentence, page), (policy, shown)
