@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from space.config import Config, parse_knobs
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.explain import legal_mask
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.rank import rank
@@ -100,3 +102,17 @@ def test_rows_that_tma_can_not_load_are_not_answered_by_tiles(shape: str) -> Non
     found = first_choice(model, Gemm.parse(shape), profile_named(H100))
     assert found is not None
     assert found.config.family == GEMV.name
+
+
+@pytest.mark.parametrize("rows", range(1, 5))
+@pytest.mark.parametrize("k", [3689, 3690, 3692, 3696])
+def test_the_shipped_portfolio_of_few_rows_has_configs_for_every_alignment(rows: int, k: int) -> None:
+    model = files.model_for(H200.name).model
+    beside = model.of(GEMV.name) if model else None
+    assert beside is not None
+    columns = GEMV.columns(Gemm(rows, 4096, k), portfolio_of(beside), H200)
+    assert legal_mask(GEMV, columns).sum() >= 16
+
+
+def portfolio_of(model: LearnedModel) -> list[Config]:
+    return [GEMV.config(parse_knobs(text)) for text in model.facts.portfolio]
