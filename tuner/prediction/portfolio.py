@@ -1,4 +1,4 @@
-"""Portfolio: two thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
+"""Portfolio: three thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
 
 A family has tens of thousands of legal candidates for a problem; enumerating them takes a hundred times as long as a
 prediction. The portfolio holds the measured winners and the model's picks for shapes drawn at random. Only

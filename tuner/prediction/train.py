@@ -55,8 +55,6 @@ TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 ALIKE: Final = 0.015
 #: Fewest problems whose finals say how times under a policy differ from predictions: a twentieth of fewer is none.
 LEAST_SERVED: Final = 20
-#: Fastest candidates per group that enter the portfolio; more of them crowd out what other shapes need.
-WINNERS: Final = 1
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,8 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
     known = teaching(groups, model.facts.device)
-    winners = [group.configs[place] for group in known for place in np.argsort(group.time_us, kind="stable")[:WINNERS]]
+    # More than one of each would crowd out what other shapes need.
+    winners = [group.configs[int(np.argmin(group.time_us))] for group in known]
     kinds = {kind_of(group.problem): group.problem for group in known}
     limits = limits_named(model.facts.device)
     portfolio = build_portfolio(model, family, limits, winners, list(kinds.values()), shapes)
