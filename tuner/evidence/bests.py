@@ -86,7 +86,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
         else:
             remarks.append(f"measurement {best.winner.id} of {best.problem.shape} on {best.device} is not best under "
                            f"{best.policy.value}: {why}")  # fmt: skip
-            _log.warning("%s (%s)", remarks[-1], best.winner.author)
+            _log.warning("%s (measured by %s)", remarks[-1], best.winner.author)
             if best is first and row:
                 # What stands under the policy that decides goes on deciding, whatever was taken under others.
                 newest = codec.provenance_of(row.measurement.provenance.content) or newest

@@ -63,6 +63,10 @@ class Author:
     round_id: int | None = None
     token_id: int | None = None
 
+    def __str__(self) -> str:
+        ids = {"worker": self.worker_id, "round": self.round_id, "token": self.token_id}
+        return ", ".join(f"{name} {number}" for name, number in ids.items() if number is not None) or "this process"
+
 
 NOBODY: Final = Author()
 

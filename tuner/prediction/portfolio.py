@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 M_OCTAVES: Final = (0.0, 14.0)
 N_OCTAVES: Final = (7.0, 15.0)
 K_OCTAVES: Final = (7.0, 15.0)
-#: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are a smaller
-#: power of two less.
+#: N and K are multiples of this, and so is M from `WHOLE_M` on; as many as `ODD_SHARE` of N, and of K, are less by one
+#: of the first `LESS` powers of two: so every alignment to up to 16 bytes has shapes.
 WHOLE, WHOLE_M = 64, 256
-ODD_SHARE: Final = 0.1
+ODD_SHARE, LESS = 0.3, 4
 #: Shapes over all kinds of problems. Half as many leave out what deep K or 192 rows need.
 SHAPES: Final = 3_000
 #: Configs per shape, and the portfolio's limit.
@@ -84,7 +84,7 @@ def _endless(kind: Problem, random: np.random.Generator) -> Iterator[Problem]:
     """Problems of a kind, with extents that are even on a logarithmic scale."""
 
     def whole(octaves: tuple[float, float]) -> int:
-        less = 2 ** int(random.integers(WHOLE.bit_length() - 1)) if random.random() < ODD_SHARE else 0
+        less = 2 ** int(random.integers(LESS)) if random.random() < ODD_SHARE else 0
         return int(2 ** random.uniform(*octaves)) // WHOLE * WHOLE - less
 
     while True:

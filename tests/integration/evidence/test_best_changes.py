@@ -50,9 +50,12 @@ def served_us(store: Store) -> float:
     return best.median_us
 
 
-def test_a_slower_one_of_the_same_program_does_not_replace_a_faster_one(store: Store) -> None:
+def test_a_slower_one_of_the_same_program_does_not_replace_a_faster_one(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     assert offer(store, 10.0) == []
     (remark,) = offer(store, 12.0)
+    assert f"{remark} (measured by this process)" in caplog.messages
     assert "is not best under burst: slower: 12 µs instead of 10 µs, by the same program" in remark
     assert served_us(store) == 10.0
     assert offer(store, 9.0) == []
