@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # pytest-xdist sets COLUMNS in its processes; it must not cut our tables.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+# Before scikit-learn loads OpenMP: threads of several test processes would wait for one another's processors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples each time; `--hypothesis-profile search` looks for new ones.
 settings.register_profile("gemmtune", deadline=None, derandomize=True)

@@ -20,7 +20,7 @@ from benchmarks.search.child import Child, End, Plan
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import FIXED, SPLITS
 from tuner.prediction.examples import digest_of
-from tuner.prediction.train import JUDGING_TREES, MOST_FOLDS
+from tuner.prediction.train import MOST_FOLDS
 
 #: Identity of a run: its strategy, its problem's data, its training data, and its seed.
 Key = tuple[str, str, int]
@@ -161,8 +161,8 @@ def _usual_s(unit: Sequence[Asked], setting: Setting) -> float:
     runs = sum(USUAL_S.get(run.name, RUN_S) for run in unit)
     if unit[0].name not in SPLITS:
         return runs
-    judging = MOST_FOLDS * min(JUDGING_TREES, setting.trees)
-    return runs + TREE_S * (judging + setting.trees * len({run.seed for run in unit}))
+    forests = MOST_FOLDS + len({run.seed for run in unit})
+    return runs + TREE_S * setting.trees * forests
 
 
 def _title(unit: Sequence[Asked], setting: Setting) -> str:

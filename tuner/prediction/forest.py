@@ -1,4 +1,4 @@
-"""Forest: regression trees as flat arrays, evaluated with NumPy alone."""
+"""Forest: boosted regression trees as flat arrays, evaluated with NumPy alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _STEPS: Final = 4
 
 @dataclass(frozen=True)
 class Forest:
-    """Concatenated trees. A tree's nodes are in depth-first order: a left child follows its parent.
+    """Concatenated trees, each of which corrects the sum of those before it.
+
+    A tree's nodes are in depth-first order: a left child follows its parent.
 
     Attributes:
         roots: index of each tree's first node.
@@ -40,17 +42,17 @@ class Forest:
         return len(self.roots)
 
     def predict(self, rows: Floats, trees: int | None = None) -> Floats:
-        """Mean over the trees, one value per row.
+        """Sum over the trees, one value per row.
 
         Args:
             trees: how many of the first trees to use, all by default. Fewer are faster and less accurate.
         """
-        mean = np.empty(len(rows))
+        total = np.empty(len(rows))
         thin = np.ascontiguousarray(rows, dtype=np.float32)
         for first in range(0, len(rows), _ROWS):
             leaves = self._leaves(thin[first : first + _ROWS], self.roots[:trees])
-            mean[first : first + _ROWS] = self.value.take(leaves).mean(axis=0)
-        return mean
+            total[first : first + _ROWS] = self.value.take(leaves).sum(axis=0)
+        return total
 
     def _leaves(self, rows: npt.NDArray[np.float32], roots: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Leaf indices, (trees, rows)."""

@@ -36,12 +36,12 @@ from workers.measurement import Policy
 Floats = npt.NDArray[np.float64]
 
 #: Version of the file format; other versions are refused.
-VERSION: Final = 3
+VERSION: Final = 4
 #: How much wider intervals are for a problem outside the training, and on a device without measurements in it.
 OUTSIDE_WIDENING: Final = 2.0
 ELSEWHERE_WIDENING: Final = 2.0
 #: Trees that rank all rows before the whole forest judges the best of them.
-GLANCE_TREES: Final = 16
+GLANCE_TREES: Final = 48
 #: Relative difference above which an estimate counts as changed since the training.
 _SAME: Final = 1e-6
 

@@ -44,8 +44,9 @@ SHAPES: Final = 3_000
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
 MOST: Final = 3_072
-#: Legal configs per shape that the model judges: those that the analytic model ranks first.
-JUDGED: Final = 1_000
+#: Legal configs per shape that the model judges: those that the analytic model ranks first; and how many of them, those
+#: that its first trees rank first, all of its trees judge.
+JUDGED, CLOSELY = 1_000, 100
 #: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.
 ASKED: Final = 64
 
@@ -98,8 +99,10 @@ def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: 
     if not len(space):
         return []
     estimate = family.estimate_us(space.columns, limits)
-    columns = space.columns.take(np.argsort(estimate, kind="stable")[:JUDGED])
-    time_us = model.predict(problem, columns).time_us
+    ahead = np.argsort(estimate, kind="stable")[:JUDGED]
+    columns = space.columns.take(ahead)
+    features = features_of(family, problem, columns, limits, estimate[ahead])
+    time_us = model.predict_features(problem, features, CLOSELY).time_us
     return [family.config_at(columns, int(row)) for row in np.argsort(time_us, kind="stable")[:NAMED]]
 
 

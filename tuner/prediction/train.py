@@ -1,6 +1,6 @@
 """Training: turns groups of measurements into a model that knows its own errors.
 
-scikit-learn grows extremely randomized trees (Geurts, Ernst & Wehenkel, 2006); serving needs only NumPy. Held-out
+scikit-learn boosts regression trees (Friedman, 2001) on histograms of the features; serving needs only NumPy. Held-out
 problems judge the model: they do not affect its forest, its levels, or any number that scales these.
 """
 
@@ -29,14 +29,10 @@ Floats = npt.NDArray[np.float64]
 
 #: Fewest problems; fewer can't be split into training and held-out problems.
 LEAST_PROBLEMS: Final = 3
-#: Trees of the final forest.
-TREES: Final = 60
-#: Trees of the forests that judge held-out problems. 100 trees change `doubt` and the interval by 1 %, less than
-#: another seed does, and more than double the training time.
-JUDGING_TREES: Final = 40
-#: Most training rows of a tree; keeps trees diverse and the file small.
-ROWS_PER_TREE: Final = 20_000
-LEAST_LEAF: Final = 3
+#: Trees of a forest, and the share of what is left that each corrects.
+TREES, RATE = 400, 0.06
+#: Most leaves of a tree, fewest candidates of a leaf, and the weight that pulls its value towards zero.
+LEAVES, LEAST_LEAF, SHRINKAGE = 127, 10, 1.0
 #: Share of the features that a split chooses from.
 FEATURE_SHARE: Final = 0.5
 #: Most folds of held-out problems.
@@ -106,7 +102,7 @@ def judge(groups: Sequence[Group], family: Family, device: str, seed: int = 0, t
     """The errors that a model of these groups makes on problems it has not seen.
 
     Args:
-        trees: trees of the model; a judging forest has at most this many, and at most `JUDGING_TREES`.
+        trees: trees of the model, and of each forest that judges it.
 
     Raises:
         ModelError: as `train`.
@@ -245,7 +241,7 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
     A problem is judged with the trust that the other folds would choose.
     """
     bandwidth = _bandwidth(tasks)
-    found = _held_out(tasks, seed, min(trees, JUDGING_TREES), bandwidth)
+    found = _held_out(tasks, seed, trees, bandwidth)
     regrets = np.array([[held.regret(trust) for trust in TRUSTS] for held in found])
     folds = np.array([held.fold for held in found])
     chosen = {fold: TRUSTS[int(regrets[folds != fold].mean(axis=0).argmin())] for fold in set(folds.tolist())}
@@ -328,30 +324,45 @@ def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
     rows = np.vstack([task.features.rows for task in tasks]).astype(np.float32)
     target = np.concatenate([task.error - task.level for task in tasks])
     weight = np.concatenate([task.weight for task in tasks])
-    grower = _sklearn("sklearn.ensemble").ExtraTreesRegressor(
-        n_estimators=trees, min_samples_leaf=LEAST_LEAF, max_features=FEATURE_SHARE, random_state=seed, n_jobs=-1,
-        bootstrap=len(rows) > ROWS_PER_TREE, max_samples=ROWS_PER_TREE if len(rows) > ROWS_PER_TREE else None,
+    grower = _sklearn("sklearn.ensemble").HistGradientBoostingRegressor(
+        max_iter=trees, learning_rate=RATE, max_leaf_nodes=LEAVES, min_samples_leaf=LEAST_LEAF,
+        l2_regularization=SHRINKAGE, max_features=FEATURE_SHARE, early_stopping=False, random_state=seed,
     )  # fmt: skip
-    return flattened([tree.tree_ for tree in grower.fit(rows, target, sample_weight=weight).estimators_])
+    return flattened(grower.fit(rows, target, sample_weight=weight / weight.mean()))
 
 
-def flattened(trees: Sequence[Any]) -> Forest:
-    """scikit-learn's trees as flat arrays."""
-    counts = [tree.node_count for tree in trees]
+def flattened(grown: Any) -> Forest:  # noqa: ANN401  (an untyped module)
+    """scikit-learn's boosted trees as flat arrays."""
+    # It has no public access to their nodes.
+    trees = [_depth_first(tree.nodes) for (tree,) in grown._predictors]
+    counts = [len(tree) for tree in trees]
     roots = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
-    inner = [tree.children_left >= 0 for tree in trees]
-    for tree, is_inner in zip(trees, inner, strict=True):
-        if not np.array_equal(tree.children_left[is_inner], np.flatnonzero(is_inner) + 1):
-            raise ModelError("this scikit-learn does not keep nodes depth first: gemmtune must be adapted to it")
-    own = [np.arange(count) for count in counts]
-    right = [np.where(i, t.children_right, o) + r for i, t, o, r in zip(inner, trees, own, roots, strict=True)]
+    nodes = np.concatenate(trees)
+    leaf = nodes["is_leaf"] == 1
+    value = nodes["value"].copy()
+    value[: counts[0]] += float(grown._baseline_prediction.item())
     return Forest(
         roots,
-        np.concatenate([np.where(i, t.feature, -1) for i, t in zip(inner, trees, strict=True)]).astype(np.int16),
-        np.concatenate([tree.threshold for tree in trees]).astype(np.float32),
-        np.concatenate(right).astype(np.int32),
-        np.concatenate([tree.value[:, 0, 0] for tree in trees]).astype(np.float32),
+        np.where(leaf, -1, nodes["feature_idx"]).astype(np.int16),
+        np.where(leaf, 0.0, nodes["num_threshold"]).astype(np.float32),
+        np.where(leaf, np.arange(len(nodes)), nodes["right"] + np.repeat(roots, counts)).astype(np.int32),
+        np.where(leaf, value, 0.0).astype(np.float32),
     )
+
+
+def _depth_first(nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A tree's nodes in the order of `Forest`, with `right` in it."""
+    order, ahead = list[int](), [0]
+    while ahead:
+        node = ahead.pop()
+        order.append(node)
+        if not nodes["is_leaf"][node]:
+            ahead += [int(nodes["right"][node]), int(nodes["left"][node])]
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    sorted_ = nodes[order]
+    sorted_["right"] = place[sorted_["right"]]
+    return sorted_
 
 
 def _sklearn(module: str) -> Any:  # noqa: ANN401  (an untyped module)

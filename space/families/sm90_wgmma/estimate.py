@@ -18,7 +18,7 @@ from space.devices import DeviceProfile
 from space.families.common import eighth_norm, extent_m, extent_n, group_width, input_bytes, output_bytes, pdl_saved_us
 from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes, streams_large_rows
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
+from space.families.sm90_wgmma.operands import mn_major_a, mn_major_b, needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions import wgmma
 from space.layouts.banks import BYTES_PER_CLOCK
@@ -147,10 +147,23 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
 
 
 def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
-    """L2 lines that a 128-byte row of the kernel's A and of its B touches."""
-    a, b = (2.0 if pitch_bytes(c.problem, operand) % LINE_BYTES else 1.0 for operand in ("a", "b"))
+    """L2 lines that a 128-byte row of the kernel's A and of its B touches, on average.
+
+    Rows start at multiples of the pitch, and those of an MN-major operand at multiples of the tile's width as well: in
+    one of g / 128 cases at a line, if these have the greatest common divisor g.
+    """
+    size = input_bytes(c.problem)
+    a, b = (pitch_bytes(c.problem, operand) for operand in ("a", "b"))
     swapped = c["swap_ab"] == 1
-    return np.where(swapped, b, a), np.where(swapped, a, b)
+    steps = (
+        (np.where(swapped, b, a), mn_major_a(c), c["tile_m"]),
+        (np.where(swapped, a, b), mn_major_b(c), c["tile_n"]),
+    )
+    touched_a, touched_b = (
+        2 - np.gcd(np.gcd(pitch, LINE_BYTES), np.where(mn_major, tile * size, LINE_BYTES)) / LINE_BYTES
+        for pitch, mn_major, tile in steps
+    )
+    return touched_a, touched_b
 
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) -> FloatColumn:

@@ -64,7 +64,7 @@ def model() -> LearnedModel:
         direct = np.array([config["epilogue"] == "direct" for config in TILES])
         times = FAMILY.estimate_us(FAMILY.columns(problem, TILES), H200) * 1.33 * (1 + 0.2 * direct)
         groups.append(Group(problem, DEVICE, tuple(TILES), times))
-    return with_portfolio(train(groups, FAMILY, DEVICE, trees=8), groups, FAMILY, shapes=24)
+    return with_portfolio(train(groups, FAMILY, DEVICE, trees=48), groups, FAMILY, shapes=24)
 
 
 def test_the_very_problem_is_measured_with_the_interval_of_its_samples() -> None:

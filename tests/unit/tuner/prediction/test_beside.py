@@ -40,7 +40,7 @@ def taught(family: Family, factor: float) -> LearnedModel:
         noise = np.exp(0.01 * np.random.default_rng(problem.k).standard_normal(len(configs)))
         times = family.estimate_us(family.columns(problem, configs, H200), H200) * factor * noise
         groups.append(Group(problem, H200.name, tuple(configs), times))
-    return with_portfolio(train(groups, family, H200.name, trees=8), groups, family, shapes=8)
+    return with_portfolio(train(groups, family, H200.name, trees=48), groups, family, shapes=8)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ H200 = profile_named("NVIDIA H200")
 H100 = "NVIDIA H100 80GB HBM3"
 
 #: Enough trees to show a knob's effect, and fast to train.
-TREES = 16
+TREES = 48
 SHAPES = ("1024x1024x1024", "2048x1024x1024", "1024x2048x2048", "2048x2048x1024", "512x1024x2048")
 
 
@@ -95,7 +95,7 @@ def test_what_looks_fast_to_a_few_trees_alone_is_not_answered(
 def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
     model: LearnedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.prediction.learned.GLANCE_TREES", 4)
+    monkeypatch.setattr("tuner.prediction.learned.GLANCE_TREES", 24)
     held = group(Gemm.parse("1024x1024x2048"))
     features = features_of(FAMILY, held.problem, FAMILY.columns(held.problem, held.configs), H200)
     whole = model.predict_features(held.problem, features).time_us
@@ -134,7 +134,7 @@ def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_the
     for shape in SHAPES:
         held = group(Gemm.parse(shape))
         rest = [group(Gemm.parse(other)) for other in SHAPES if other != shape]
-        first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES // 2), held)))
+        first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES), held)))
         shares.append(held.time_us.min() / held.time_us[first])
     assert model.facts.held_out_share == pytest.approx(float(np.exp(np.mean(np.log(shares)))), abs=0.03)
 
@@ -372,12 +372,14 @@ class TestAModelThatDoesNotFit:
 def test_a_forest_predicts_what_the_trees_do() -> None:
     ensemble = pytest.importorskip("sklearn.ensemble")
     rng = np.random.default_rng(1)
-    rows, target = rng.standard_normal((400, 5)), rng.standard_normal(400)
-    grown = ensemble.ExtraTreesRegressor(7, min_samples_leaf=3, random_state=0).fit(rows, target)
-    forest: Forest = flattened([tree.tree_ for tree in grown.estimators_])
+    rows, target = rng.standard_normal((400, 5)).astype(np.float32), 3.0 + rng.standard_normal(400)
+    grown = ensemble.HistGradientBoostingRegressor(max_iter=7, max_leaf_nodes=15, random_state=0).fit(rows, target)
+    forest: Forest = flattened(grown)
     new = rng.standard_normal((1_000, 5)).astype(np.float32)
+    assert forest.trees == 7
     assert forest.predict(new) == pytest.approx(grown.predict(new), abs=1e-5)
-    assert forest.predict(new, 2) == pytest.approx(sum(t.predict(new) for t in grown.estimators_[:2]) / 2, abs=1e-5)
+    of_two = list(itertools.islice(grown.staged_predict(new), 2))[-1]
+    assert forest.predict(new, 2) == pytest.approx(of_two, abs=1e-5)
 
 
 def test_features_name_what_bounds_a_candidate() -> None:
