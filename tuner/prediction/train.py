@@ -332,15 +332,22 @@ def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
 
 
 def flattened(grown: Any) -> Forest:  # noqa: ANN401  (an untyped module)
-    """scikit-learn's boosted trees as flat arrays."""
-    # It has no public access to their nodes.
-    trees = [_depth_first(tree.nodes) for (tree,) in grown._predictors]
+    """scikit-learn's boosted trees as flat arrays.
+
+    Raises:
+        ModelError: this version of it, which has no public access to their nodes, keeps them elsewhere.
+    """
+    try:
+        trees = [_depth_first(tree.nodes) for (tree,) in grown._predictors]
+        base = float(grown._baseline_prediction.item())
+    except AttributeError as error:
+        raise ModelError(f"this scikit-learn keeps its trees elsewhere ({error}): install an older one") from error
     counts = [len(tree) for tree in trees]
     roots = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
     nodes = np.concatenate(trees)
     leaf = nodes["is_leaf"] == 1
     value = nodes["value"].copy()
-    value[: counts[0]] += float(grown._baseline_prediction.item())
+    value[: counts[0]] += base
     return Forest(
         roots,
         np.where(leaf, -1, nodes["feature_idx"]).astype(np.int16),

@@ -380,6 +380,9 @@ def test_a_forest_predicts_what_the_trees_do() -> None:
     assert forest.predict(new) == pytest.approx(grown.predict(new), abs=1e-5)
     of_two = list(itertools.islice(grown.staged_predict(new), 2))[-1]
     assert forest.predict(new, 2) == pytest.approx(of_two, abs=1e-5)
+    del grown._predictors
+    with pytest.raises(ModelError, match="_predictors"):
+        flattened(grown)
 
 
 def test_features_name_what_bounds_a_candidate() -> None:
