@@ -41,6 +41,8 @@ WHOLE, WHOLE_M = 64, 256
 ODD_SHARE, LESS = 0.3, 4
 #: Shapes over all kinds of problems. Half as many leave out what deep K or 192 rows need.
 SHAPES: Final = 3_000
+#: Most shapes of a kind that are drawn to find some that the family takes.
+DRAWS: Final = 20_000
 #: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
 MOST: Final = 3_072
@@ -74,11 +76,12 @@ def _shapes(kinds: Sequence[Problem], count: int, taken: Callable[[Problem], boo
     """About `count` problems that are taken, as many of each kind, the same in every run.
 
     Args:
-        kinds: one problem for each kind, some of whose shapes are taken.
+        kinds: one problem for each kind; a kind of which `DRAWS` shapes are not taken has none.
     """
     random = np.random.default_rng(0)
     for kind in kinds:
-        yield from islice(filter(taken, _endless(kind, random)), max(count // len(kinds), 1))
+        drawn = islice(_endless(kind, random), DRAWS)
+        yield from islice(filter(taken, drawn), max(count // len(kinds), 1))
 
 
 def _endless(kind: Problem, random: np.random.Generator) -> Iterator[Problem]:

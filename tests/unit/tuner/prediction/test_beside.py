@@ -22,7 +22,7 @@ from tuner.prediction import files
 from tuner.prediction.examples import Group
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
-from tuner.prediction.portfolio import first_choice
+from tuner.prediction.portfolio import _shapes, first_choice
 from tuner.prediction.train import train, with_portfolio
 
 H200, H100 = profile_named("NVIDIA H200"), "NVIDIA H100 80GB HBM3"
@@ -92,6 +92,12 @@ def test_one_that_no_longer_fits_its_family_is_refused_with_the_file(both: Learn
     files.save(dataclasses.replace(both, beside=(dataclasses.replace(few, facts=changed),)), tmp_path / "m.npz")
     with pytest.raises(files.ModelError, match="the analytic estimate of gemv changed"):
         files.load_for(tmp_path / "m.npz", H200.name)
+
+
+def test_a_kind_that_a_family_never_takes_has_no_shapes_in_its_portfolio() -> None:
+    kinds = [Gemm.parse("1x64x64"), Gemm.parse("1x64x64", "fp16")]
+    found = [*_shapes(kinds, 6, lambda problem: problem.dtype == "fp16")]
+    assert [problem.dtype for problem in found] == ["fp16"] * 3
 
 
 @pytest.mark.parametrize("shape", ["3x156x3689", "2x1460x1758", "3x7053x2665"])
