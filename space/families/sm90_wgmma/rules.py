@@ -101,10 +101,9 @@ def _lean(c: Columns) -> BoolColumn:
     whole_rows = not tma.stride_gap_bytes(_c_pitch_bytes(c))
     direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
     alone = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1)
-    # By ping-pong along N, those of a K-major A that leave transposed need 4 bytes more.
-    pingpong = (c["schedule"] == knobs.SCHEDULE_PINGPONG) & (c["raster"] != knobs.RASTER_ALONG_M)
-    walks = (c["swap_ab"] == 0) | mn_major_a(c) | ~pingpong
-    column: BoolColumn = alone & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & walks)
+    # By ping-pong those of a K-major A that leave transposed need 4 bytes more than there are.
+    fits = (c["swap_ab"] == 0) | mn_major_a(c) | (c["schedule"] != knobs.SCHEDULE_PINGPONG)
+    column: BoolColumn = alone & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & fits)
     return column
 
 
@@ -225,12 +224,12 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: c["held_registers"] <= _held_limit(c),
          lambda c: _held_numbers(c, _held_limit(c))),
     Rule("registers.lean", "a tile that leaves few registers is a single block's, sums all of K, and leaves by halves "
-         "through TMA or, untransposed, by direct stores of whole 16 bytes; by halves and transposed of a K-major A, a "
-         "ping-pong walks along M", "NVRTC's spill report",
-         (*_HOLDING, "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size", "raster"),
+         "through TMA or, untransposed, by direct stores of whole 16 bytes; by ping-pong it does not leave a K-major A "
+         "transposed", "NVRTC's spill report",
+         (*_HOLDING, "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size"),
          lambda c: (c["held_registers"] <= _spare_limit(c)) | _lean(c) | (c["held_registers"] > _held_limit(c)),
          lambda c: f"{_held_numbers(c, _spare_limit(c))}; use "
-                   f"{'raster=along_m' if c.first('epilogue') == knobs.EPILOGUE_TMA_HALF else 'epilogue=tma_half'}"),
+                   f"{'swap_ab=0' if c.first('epilogue') == knobs.EPILOGUE_TMA_HALF else 'epilogue=tma_half'}"),
     Rule("registers.instruction", "one instruction's accumulators fit a thread's registers at entry",
          "ptxas C7602: it needs N/2 + 26 registers before setmaxnreg grants any", ("instruction_n", "entry_registers"),
          lambda c: _instruction_registers(c) <= c["entry_registers"],

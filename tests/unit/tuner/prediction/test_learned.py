@@ -27,7 +27,7 @@ from tuner.prediction.features import Features, features_of
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
 from tuner.prediction.portfolio import first_choice
-from tuner.prediction.train import _Held, flattened, judge, train
+from tuner.prediction.train import _Held, judge, train
 from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
@@ -367,22 +367,6 @@ class TestAModelThatDoesNotFit:
 
     def test_without_any_the_reason_is_told(self) -> None:
         assert "no model was trained on NVIDIA Imaginary" in files.model_for("NVIDIA Imaginary").why
-
-
-def test_a_forest_predicts_what_the_trees_do() -> None:
-    ensemble = pytest.importorskip("sklearn.ensemble")
-    rng = np.random.default_rng(1)
-    rows, target = rng.standard_normal((400, 5)).astype(np.float32), 3.0 + rng.standard_normal(400)
-    grown = ensemble.HistGradientBoostingRegressor(max_iter=7, max_leaf_nodes=15, random_state=0).fit(rows, target)
-    forest: Forest = flattened(grown)
-    new = rng.standard_normal((1_000, 5)).astype(np.float32)
-    assert forest.trees == 7
-    assert forest.predict(new) == pytest.approx(grown.predict(new), abs=1e-5)
-    of_two = list(itertools.islice(grown.staged_predict(new), 2))[-1]
-    assert forest.predict(new, 2) == pytest.approx(of_two, abs=1e-5)
-    del grown._predictors
-    with pytest.raises(ModelError, match="_predictors"):
-        flattened(grown)
 
 
 def test_features_name_what_bounds_a_candidate() -> None:
