@@ -101,7 +101,7 @@ def _lean(c: Columns) -> BoolColumn:
     whole_rows = not tma.stride_gap_bytes(_c_pitch_bytes(c))
     direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
     alone = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1)
-    # By ping-pong those of a K-major A that leave transposed need 4 bytes more than there are.
+    # ptxas spills 4 bytes of a ping-pong of a K-major A that leaves transposed.
     fits = (c["swap_ab"] == 0) | mn_major_a(c) | (c["schedule"] != knobs.SCHEDULE_PINGPONG)
     column: BoolColumn = alone & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & fits)
     return column
@@ -155,6 +155,14 @@ def _smem_numbers(c: Columns) -> str:
         parts += f" + {rows}·{c.first('staged_columns')}·{size_c} B of C"
     used, limit = c.first("shared_memory_bytes"), c.arch.smem_per_block_bytes
     return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"
+
+
+def _leaner(c: Columns) -> str:
+    """What to change first in a tile that is not lean, as `_lean` says."""
+    if c.first("epilogue") != knobs.EPILOGUE_TMA_HALF:
+        return "epilogue=tma_half"
+    pingpong = c.first("schedule") == knobs.SCHEDULE_PINGPONG
+    return "swap_ab=0" if pingpong and c.first("swap_ab") else "a smaller tile_n"
 
 
 def _held_numbers(c: Columns, limit: IntColumn) -> str:
@@ -228,8 +236,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "transposed", "NVRTC's spill report",
          (*_HOLDING, "epilogue", "stream_k", "split_k", "cluster_k", "cluster_size"),
          lambda c: (c["held_registers"] <= _spare_limit(c)) | _lean(c) | (c["held_registers"] > _held_limit(c)),
-         lambda c: f"{_held_numbers(c, _spare_limit(c))}; use "
-                   f"{'swap_ab=0' if c.first('epilogue') == knobs.EPILOGUE_TMA_HALF else 'epilogue=tma_half'}"),
+         lambda c: f"{_held_numbers(c, _spare_limit(c))}; use {_leaner(c)}"),
     Rule("registers.instruction", "one instruction's accumulators fit a thread's registers at entry",
          "ptxas C7602: it needs N/2 + 26 registers before setmaxnreg grants any", ("instruction_n", "entry_registers"),
          lambda c: _instruction_registers(c) <= c["entry_registers"],

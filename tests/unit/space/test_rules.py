@@ -255,6 +255,8 @@ def test_a_ping_pong_with_few_registers_left_does_not_leave_a_k_major_a_transpos
     said = explain(FAMILY, SQUARE, FAMILY.config(lean))
     assert [entry.rule for entry in said.broken] == ["registers.lean"]
     assert said.broken[0].numbers.endswith("use swap_ab=0")
+    split = explain(FAMILY, SQUARE, FAMILY.config(lean | {"swap_ab": 0, "split_k": 2}))
+    assert next(e.numbers for e in split.broken if e.rule == "registers.lean").endswith("use a smaller tile_n")
     for kept in ({"schedule": "cooperative", "tile_m": 256, "stages": 3}, {"swap_ab": 0}):
         assert explain(FAMILY, SQUARE, FAMILY.config(lean | kept)).legal
     assert explain(FAMILY, Gemm.parse("4096x4096x4096", layout="nn"), FAMILY.config(lean)).legal
