@@ -1,6 +1,6 @@
 """The C++ launcher on a GPU: every kernel of a bundle is right, and as fast as when Python launches it.
 
-python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h200.md
+python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h100.md
 
 The kernels of a table, by default those that the recordings found best, or those that backups of stores name
 (`--stores benchmarks/stores/h100/*.jsonl.gz`), are compiled and exported as a bundle.
