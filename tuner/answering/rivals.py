@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from space.devices import profile_named
@@ -17,8 +19,22 @@ if TYPE_CHECKING:
     from tuner.evidence.store import Store
 
 
-def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> list[StoredMeasurement]:
-    """The correct finals that a best won, under its policy, fastest first.
+@dataclass(frozen=True, slots=True)
+class Finals:
+    """The finals that a best won.
+
+    Attributes:
+        rivals: the correct ones under its policy, fastest first.
+        today: what today's rules pick from these finals; None where that is the best, or nothing.
+    """
+
+    best: Best
+    rivals: Sequence[StoredMeasurement]
+    today: StoredMeasurement | None
+
+
+def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> Finals:
+    """The finals that a best won.
 
     Args:
         policy: whose best; by default the served one.
@@ -31,14 +47,14 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
     # Later finals of its study may have been slower, and then it still stands.
     finals = store.finals_beside(best.winner.id) if best else []
     under = [one for one in finals if best and one.measurement.policy is best.policy]
-    if not under:
+    if best is None or not under:
         profile_named(device)
         said = f"no finals of {problem.title} on {device}{f' under {policy.value}' if policy else ''} are stored"
         if policy and (others := _policies_of(store, problem, device)):
             # A tune that has run would time no other policies if it ran again.
             raise NothingMeasured(f"{said}, but under {others}: ask for one of these, or for none")
         raise NothingMeasured(f"{said}: run `{tune_command(problem)}`")
-    return sorted(under, key=lambda one: one.measurement.median_us)
+    return Finals(best, sorted(under, key=lambda one: one.measurement.median_us), picked_today(best, finals))
 
 
 def _policies_of(store: Store, problem: Problem, device: str) -> str:
@@ -47,10 +63,10 @@ def _policies_of(store: Store, problem: Problem, device: str) -> str:
     return ", ".join(best.policy.value for best in bests if best and store.finals_beside(best.winner.id))
 
 
-def picked_today(store: Store, best: Best) -> StoredMeasurement | None:
+def picked_today(best: Best, finals: Sequence[StoredMeasurement]) -> StoredMeasurement | None:
     """What today's rules pick from the finals that a best won; None where that is the best, or nothing."""
     try:
-        found = bests_of(best.problem, store.finals_beside(best.winner.id), best.tried, best.failed)
+        found = bests_of(best.problem, finals, best.tried, best.failed)
     except NothingCorrect:
         return None
     now = next((each.winner for each in found if each.policy is best.policy), best.winner)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from space.config import Config
 from space.problem import Problem
-from tuner.evidence.picks import LIBRARY
+from tuner.evidence.picks import LEFT_OUT, LIBRARY
 from tuner.evidence.records import Best, Ratio
 from tuner.tables.entries import config_document, entry, fields
 
@@ -109,8 +109,7 @@ def print_comparison(best: Best) -> None:
     if best.config.family == LIBRARY:
         ratio = best.versus_first
         ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""
-        lost = "each of ours is not surely faster, or loses too much to its first choice elsewhere"
-        console.print(f"  cuBLASLt's own candidate wins here{ahead}; {lost}")
+        console.print(f"  cuBLASLt's own candidate wins here{ahead}; each of ours {LEFT_OUT}")
         if best.versus_best and best.versus_best.high < 1:
             console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
             console.print("  those ahead of it tie with it, or lose too much to its first choice elsewhere too")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -10,11 +9,11 @@ import typer
 from space.devices import profile_named
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
-from tuner.answering.rivals import finals_of, picked_today
+from tuner.answering.rivals import Finals, finals_of
 from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, open_store, opened_bests
 from tuner.cli.output import console, counted, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
-from tuner.evidence.records import Best, BestChange, Policy, StoredMeasurement
+from tuner.evidence.records import BestChange, Policy
 from tuner.evidence.stats import median_interval_us
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
@@ -54,8 +53,8 @@ def best(
     asked = policy_of(policy, neighbours)
     if rivals:
         with open_store(db, create=False) as store:
-            finals, best = finals_of(store, problem, device, asked), store.best(problem, device, asked)
-            _show_rivals(finals, best, picked_today(store, best) if best else None, as_json)
+            finals = finals_of(store, problem, device, asked)
+        _show_rivals(finals, as_json)
         return
     if history or rollback:
         with open_store(db, create=False) as store:
@@ -100,25 +99,23 @@ def _show_answer(found: Answer) -> None:
         console.print(f"  to measure it: {tune_command(found.problem)}")
 
 
-def _show_rivals(
-    found: Sequence[StoredMeasurement], best: Best | None, today: StoredMeasurement | None, as_json: bool
-) -> None:
-    rivals = [(each.id, each.measurement) for each in found]
+def _show_rivals(found: Finals, as_json: bool) -> None:
+    rivals = [(each.id, each.measurement) for each in found.rivals]
     if as_json:
         names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          for number, one in rivals]})  # fmt: skip
         return
-    policy = rivals[0][1].policy.value
-    place = "is served" if best and best.served else f"is the best under {policy}, which is not the served one"
+    policy = found.best.policy.value
+    place = "is served" if found.best.served else f"is the best under {policy}, which is not the served one"
     console.print(f"finals under {policy}, fastest first; * {place}")
     for number, one in rivals:
         low, high = median_interval_us(one)
-        mark, count = "*" if best and number == best.winner.id else " ", counted(len(one.samples_us), "sample")
+        mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
-    if today:
-        console.print(f"* was chosen by an earlier rule of picks; today's picks {today.measurement.config.key}")
-    if found[0].device_kind == "recorded":
+    if found.today:
+        console.print(f"* was chosen by an earlier rule of picks; today's picks {found.today.measurement.config.key}")
+    if found.best.device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
 
 

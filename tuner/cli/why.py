@@ -23,7 +23,7 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
     with open_store(db, create=False) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
-        today = picked_today(store, best) if best else None
+        today = picked_today(best, store.finals_beside(best.winner.id)) if best else None
     changed = staleness(best) if best else ""
     show(found, as_json, lambda each: _print(each, changed, today))
 

@@ -38,6 +38,8 @@ STEP: Final = 0.005
 #: A winner is surely slower than the library's first choice by at most this share of its time under `_DEPLOYED`, and by
 #: this part of what it gains under the policy that decides.
 SLOWER, OF_GAIN = 0.02, 0.5
+#: Why one of ours is not picked, however fast.
+LEFT_OUT: Final = "is not surely faster than the library's, or loses too much to its first choice elsewhere"
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
 #: Policies that show what a user gets, and under which a config and the library's first choice are compared.

@@ -19,13 +19,10 @@ from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
-from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
+from tuner.evidence.picks import LEFT_OUT, STEP, TIE_BAND, Field, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
 from tuner.evidence.stats import median_interval_us, scatter_of
 from tuner.evidence.store import Store
-
-#: Why one of ours is not picked, however fast.
-_LEFT_OUT = "is not surely faster than the library's, or loses too much to its first choice elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +280,9 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     stand = by_id[winner.id]
     tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
     if not family_named(winner.measurement.config.family).own:
-        return f"the library's: each of ours {_LEFT_OUT}"
+        return f"the library's: each of ours {LEFT_OUT}"
     if stand.behind > TIE_BAND and stand.surely:
-        return f"{stand.behind:.1%} behind the fastest; each one ahead {_LEFT_OUT}"
+        return f"{stand.behind:.1%} behind the fastest; each one ahead {LEFT_OUT}"
     if tied == 1:
         return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
@@ -293,5 +290,5 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
         rule = "their times"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
     compared = any(not family_named(rival.measurement.config.family).own for rival in rivals)
-    out = f", without each that {_LEFT_OUT}" if compared else ""
+    out = f", without each that {LEFT_OUT}" if compared else ""
     return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}{out}"

@@ -27,8 +27,8 @@ def test_later_finals_that_were_slower_are_not_those_of_the_best() -> None:
             for slower in (1.0, 1.05)
         ]  # fmt: skip
         store.set_bests([Best(PROBLEM, DEVICE, "cuda", series[0][0], None, None, None, 2, {})])
-        assert [one.id for one in finals_of(store, PROBLEM, DEVICE)] == [one.id for one in series[0]]
-        assert all(one.measurement.outcome is Outcome.CORRECT for one in finals_of(store, PROBLEM, DEVICE))
+        assert [one.id for one in finals_of(store, PROBLEM, DEVICE).rivals] == [one.id for one in series[0]]
+        assert all(one.measurement.outcome is Outcome.CORRECT for one in finals_of(store, PROBLEM, DEVICE).rivals)
 
 
 def test_finals_of_other_policies_are_not_among_them() -> None:
@@ -39,10 +39,10 @@ def test_finals_of_other_policies_are_not_among_them() -> None:
         stored = store.record_many(study.id, taken, PROVENANCE)
         for one in stored:
             store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {})])
-        found = [[one.id for one in finals_of(store, PROBLEM, DEVICE, policy)] for policy in (Policy.BURST, None)]
+        found = [finals_of(store, PROBLEM, DEVICE, policy) for policy in (Policy.BURST, None)]
         with pytest.raises(NothingMeasured, match="under sustained are stored, but under burst, chain: ask"):
             finals_of(store, PROBLEM, DEVICE, Policy.SUSTAINED)
-    assert found == [[one.id] for one in stored]
+    assert [[*each.rivals] for each in found] == [[one] for one in stored]
 
 
 def test_a_best_of_a_screening_has_no_rivals() -> None:
