@@ -147,6 +147,14 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 
 
 def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
+    """The model with a portfolio for the kinds of problems in its groups; the fastest config of each group is in it.
+
+    Args:
+        shapes: number of shapes over all kinds, whose first choices join the winners.
+
+    Raises:
+        ModelError: the device's rates are unknown.
+    """
     known = teaching(groups, model.facts.device)
     # More than one of each would crowd out what other shapes need.
     winners = [group.configs[int(np.argmin(group.time_us))] for group in known]
