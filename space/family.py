@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from space.columns import Columns, Derived, FloatColumn, IntTable
-from space.config import Config, assign
+from space.config import Config, assign, parse_knobs
 from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
 from space.errors import FamilyError
 from space.knobs import Knob, KnobValue
@@ -147,6 +147,30 @@ class Family:
             ConfigError: an unknown knob or a value outside its domain.
         """
         return assign(self.name, self.knobs, given)
+
+    def parse(self, text: str) -> Config:
+        """A config from `knob=value,…`, as `Config.knobs_text` writes it; knobs that it leaves out take their defaults.
+
+        Raises:
+            ConfigError: a part is not `knob=value`, a knob is unknown or named twice, or a value is outside its domain.
+        """
+        # The recordings that ship hold five million parts, nearly all of them as this family writes them.
+        known = [self._written.get(part) for part in text.split(",")]
+        given = {} if None in known else {pair[0]: pair for pair in known if pair}
+        if len(given) < len(known):
+            return self.config(parse_knobs(text))
+        return Config(self.name, tuple([given.get(name, default) for name, default in self._defaults]))
+
+    @cached_property
+    def _written(self) -> dict[str, tuple[str, KnobValue]]:
+        """What each `knob=value` means; none of a knob with a range, which may be too long to be listed."""
+        listed = (knob for knob in self.knobs if not isinstance(knob.domain, range))
+        return {f"{knob.name}={value}": (knob.name, value) for knob in listed for value in knob.domain}
+
+    @cached_property
+    def _defaults(self) -> tuple[tuple[str, tuple[str, KnobValue]], ...]:
+        """By knob, its name and what a config holds of it that does not name it."""
+        return tuple((knob.name, (knob.name, knob.default)) for knob in self.knobs)
 
     def columns(self, problem: Problem, configs: Iterable[Config], device: DeviceProfile | None = None) -> Columns:
         """Configs of this family as columns."""

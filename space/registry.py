@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
 
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.devices import reference_profile
 from space.errors import FamilyError, ProblemError
 from space.families.cublaslt import CUBLASLT
@@ -85,7 +85,7 @@ def config_named(key: str) -> Config:
         SpaceError: no family has such a config.
     """
     family, _, knobs = key.partition(":")
-    return family_named(family).config(parse_knobs(knobs))
+    return family_named(family).parse(knobs)
 
 
 def families_taking(kind: str) -> tuple[Family, ...]:

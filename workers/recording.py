@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from space.config import parse_knobs
 from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS, family_named
@@ -53,6 +52,10 @@ _COLUMNS: Final = (
     "build_digest", "note", "provenance", "taken_at", "product_joules",
 )  # fmt: skip
 _ADDED: Final = ("taken_at", "product_joules")
+
+# Pydantic builds a validator of a type in a millisecond; a thousand files are read with one.
+_PROVENANCES: Final = TypeAdapter(list[Provenance])
+_MOMENTS: Final = TypeAdapter(tuple[datetime | None, ...])
 
 Recorded = tuple[Measurement, Provenance]
 
@@ -194,10 +197,10 @@ def read_recording(path: Path) -> Recording:
     try:
         problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
-        provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
+        provenances = _PROVENANCES.validate_python(meta["provenance"])
         rows = table.rows
         measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
-        moments = TypeAdapter(tuple[datetime | None, ...]).validate_python([row.get("taken_at") for row in rows])
+        moments = _MOMENTS.validate_python([row.get("taken_at") for row in rows])
     except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise RecordingError(
             f"{path} holds a row that is not a measurement ({_first_line(error)}): fetch it again"
@@ -232,7 +235,7 @@ def _fields_of(part: Verification | Clocks | None) -> dict[str, Any]:
 
 
 def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
-    config = family_named(row["family"]).config(parse_knobs(str(row["config"])))
+    config = family_named(row["family"]).parse(str(row["config"]))
     one = from_document(Measurement, {
         **row, "problem_key": problem.key, "config": config,
         "verification": row if row["elements"] is not None else None,

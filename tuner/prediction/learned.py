@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from space.columns import Columns
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.devices import DeviceProfile, find_profile, identity_named, profile_named, same_multiprocessors
 from space.errors import ProfileError
 from space.family import Family
@@ -301,7 +301,7 @@ def _wider(quantiles: tuple[float, float, float], by: float) -> tuple[float, flo
 
 
 def _probe(family: Family, facts: ModelFacts) -> list[Config]:
-    return [family.config(parse_knobs(text)) for text in facts.probe_configs]
+    return [family.parse(text) for text in facts.probe_configs]
 
 
 def smoothed(rows: Floats, levels: Floats, row: Floats, bandwidth: float) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from space.columns import Columns
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
 from space.explain import legal_mask
@@ -162,5 +162,5 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
 def _columns(family_name: str, portfolio: tuple[str, ...], limits: DeviceProfile) -> Columns:
     family = family_named(family_name)
     # Winners of older recordings started early, among copies of themselves.
-    configs = dict.fromkeys(plain_twin(family.config(parse_knobs(text))) for text in portfolio)
+    configs = dict.fromkeys(plain_twin(family.parse(text)) for text in portfolio)
     return family.columns(Gemm(1, 1, 1), [*configs], limits)

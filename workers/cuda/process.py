@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.registry import family_named, problem_from_key
 from workers.build import nvrtc_version
 from workers.cuda.bench import Bench, Loaded, Ready
@@ -267,7 +267,7 @@ def _hello(bench: Bench) -> dict[str, Any]:
 
 
 def _config(question: Question) -> Config:
-    return family_named(question["family"]).config(parse_knobs(question["knobs"]))
+    return family_named(question["family"]).parse(question["knobs"])
 
 
 def _json(value: object) -> dict[str, Any]:

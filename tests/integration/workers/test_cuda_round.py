@@ -26,7 +26,6 @@ PROBLEM = Gemm.parse("256x256x256")
 PROCESS = """
 import json, os, sys, time
 sys.path.insert(0, {root!r})
-from space.config import parse_knobs
 from space.registry import family_named
 from workers.framing import receive, send
 from workers.measurement import Measurement, Outcome, Policy, Verification, to_json
@@ -34,7 +33,7 @@ log, read_fd, write_fd = {log!r}, int(sys.argv[3]), int(sys.argv[4])
 FACTS = dict(name="NVIDIA H200", arch="sm_90a", kind="cuda", uuid="GPU-0", driver="580.1", sm_count=132,
              l2_bytes=1, memory_bytes=1)
 def measured(question):
-    config = family_named(question["family"]).config(parse_knobs(question["knobs"]))
+    config = family_named(question["family"]).parse(question["knobs"])
     made = Measurement({problem!r}, config, "screen", Policy.BURST, Outcome.CORRECT, (1.0,),
                        verification=Verification(1, 0, 0.5, ""))
     return json.loads(to_json(made))

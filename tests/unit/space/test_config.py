@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.errors import ConfigError, FamilyError, SpaceError
-from space.registry import config_named, family_for, family_named
+from space.registry import FAMILIES, config_named, family_for, family_named
 
 FAMILY = family_named("sm90_wgmma")
 
@@ -19,8 +19,31 @@ def test_knobs_not_named_take_their_defaults() -> None:
 
 def test_a_config_survives_its_own_text() -> None:
     config = FAMILY.config({"tile_m": 256, "epilogue": "direct", "raster": "along_n"})
-    assert FAMILY.config(parse_knobs(config.knobs_text)) == config
+    assert FAMILY.parse(config.knobs_text) == config
     assert config.key == f"sm90_wgmma:{config.knobs_text}"
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "named"),
+    [
+        ("sm90_wgmma", "", {}),
+        ("sm90_wgmma", "tile_n=64, stages = 3", {"tile_n": 64, "stages": 3}),
+        ("sm90_wgmma", "stages=3,tile_n=64", {"tile_n": 64, "stages": 3}),
+        ("cublaslt", "workspace_bytes=33554432,rank=3", {"rank": 3, "workspace_bytes": 33_554_432}),
+    ],
+)
+def test_a_text_may_leave_knobs_out_in_any_order(family: str, text: str, named: dict[str, int]) -> None:
+    config = family_named(family).parse(text)
+    assert config == family_named(family).config(named)
+    assert {name: config[name] for name in named} == named
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_value_of_every_knob_is_read_as_it_is_written(family: str) -> None:
+    plug = family_named(family)
+    for knob in plug.knobs:
+        for value in (*knob.domain[:40], knob.domain[-1]):
+            assert plug.parse(plug.config({knob.name: value}).knobs_text)[knob.name] == value
 
 
 def test_a_config_survives_columns() -> None:
@@ -47,7 +70,7 @@ def test_a_config_survives_columns() -> None:
 )
 def test_a_malformed_config_is_named_in_the_refusal(text: str, named: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        FAMILY.config(parse_knobs(text))
+        FAMILY.parse(text)
     assert named in str(refusal.value)
 
 

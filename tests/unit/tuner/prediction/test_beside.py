@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import legal_mask
@@ -121,4 +121,4 @@ def test_the_shipped_portfolio_of_few_rows_has_configs_for_every_alignment(rows:
 
 
 def portfolio_of(model: LearnedModel) -> list[Config]:
-    return [GEMV.config(parse_knobs(text)) for text in model.facts.portfolio]
+    return [GEMV.parse(text) for text in model.facts.portfolio]

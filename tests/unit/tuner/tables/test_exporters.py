@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from space.config import parse_knobs
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
 from space.registry import families_for, family_named
@@ -119,7 +118,7 @@ def test_csv_and_parquet_have_the_same_rows(tmp_path: Path) -> None:
     first, second = parquet.read_table(io.BytesIO(written("parquet", found)["t.parquet"])).to_pylist()
     assert (first["m"], first["gain_low"], first["family"]) == (16, 1.05, "sm90_wgmma")
     # As docs/files.md says, and as `gemmtune explain --config` takes it.
-    assert family_named(first["family"]).config(parse_knobs(first["config"])).key == found.entries[0]["config"]["key"]
+    assert family_named(first["family"]).parse(first["config"]).key == found.entries[0]["config"]["key"]
     assert (second["m"], second["config"], second["time_us"]) == (32, None, None)
     header, *rows = (tmp_path / "t.csv").read_text().splitlines()
     assert header.startswith("kind,m,n,k,dtype")
