@@ -29,7 +29,7 @@ from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
 #: Of each mode. To make one takes ten times what sending it does: each goes to both databases and from several callers.
-CASES = 5
+CASES = 3
 CONFIG = Path(__file__).parents[2] / "schemathesis.toml"
 
 
