@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -31,20 +32,29 @@ def doctor(db: Db = None, as_json: Json = False) -> None:
 
     Exits with code 1 if something is broken.
     """
-    config = settings()
-    checks = [_driver(), _gpu(), _nvrtc(), _cache(config.cache_dir), _recordings(config)]
-    if config.url:
-        checks.append(service_check(config.url, config.secret))
-    checks += fleet_checkup(database_url(db) if db else config.db_url, timing_of(config))
-    if as_json:
-        emit({"checks": checks})
-    else:
-        for check in checks:
+    checks = []
+    # Each is printed when it is done: to read a thousand recordings takes seconds.
+    for check in _checks(settings(), db):
+        checks.append(check)
+        if not as_json:
             console.print(f"{check.state:<8} {check.name:<11} {check.found}")
             if check.fix:
                 console.print(f"{'':<20} fix: {check.fix}")
+    if as_json:
+        emit({"checks": checks})
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(EXIT_BROKEN)
+
+
+def _checks(config: Settings, db: str | None) -> Iterator[Check]:
+    yield _driver()
+    yield _gpu()
+    yield _nvrtc()
+    yield _cache(config.cache_dir)
+    yield _recordings(config)
+    if config.url:
+        yield service_check(config.url, config.secret)
+    yield from fleet_checkup(database_url(db) if db else config.db_url, timing_of(config))
 
 
 def _driver() -> Check:

@@ -33,9 +33,9 @@ Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of
 @app.command("list")
 def list_(source: Source = None, as_json: Json = False) -> None:
     """Lists recordings: problem, candidates, fastest time, and the software they were taken with."""
-    lines = [_about(path, read_recording(path)) for path in _files(source)]
+    lines = (_about(path, read_recording(path)) for path in _files(source))
     if as_json:
-        emit({"recordings": lines})
+        emit({"recordings": list(lines)})
         return
     for line in lines:
         console.print(
