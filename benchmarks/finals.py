@@ -49,6 +49,8 @@ CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
 #: Finals drawn of each problem.
 DRAWN: Final = 40
+#: Times in finals and in a torch program that are as far apart count as the same.
+NEAR: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ class Finals:
         rivals = list(self.by_policy[self.decides].values())
         arms = ([one for one in rivals if family_named(one.config.family).own is own] for own in (True, False))
         return [min(arm, key=lambda one: one.median_us) for arm in arms if arm]
+
+    def gain_over_first(self) -> float:
+        """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
+        there is none."""
+        theirs = [
+            one.median_us for one in self.by_policy[self.decides].values() if not family_named(one.config.family).own
+        ]
+        return theirs[0] / min(theirs) if theirs else math.nan
 
     def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
         """The winner if blocks scattered so around each rival's time."""
@@ -227,22 +237,29 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
     )
 
 
+def with_rows(found: Iterable[Finals], rows: Iterable[Row]) -> list[tuple[Finals, Row, str]]:
+    """Finals, what a torch program measured of their problem, and its regime that is the policy that decides."""
+    by_name = {row.name: row for row in rows}
+    by_key = {problem.key: by_name[name] for name, _, problem in named_problems(LISTED) if name in by_name}
+    return [
+        (one, by_key[one.problem.key], "alone" if one.decides is Policy.SUSTAINED else "chain")
+        for one in found if one.problem.key in by_key
+    ]  # fmt: skip
+
+
 def against_torch(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]:
     """Ratios of the finals against those of torch programs, by class."""
-    by_key = {problem.key: name for name, _, problem in named_problems(LISTED)}
-    by_name = {row.name: row for row in rows}
+    pairs = with_rows(found, rows)
     yield "| ours to the library's, finals against torch | finals | in the interval | in the bootstrap's alone " + (
         "| apart, median | at most | finals flatter, mean |"
     )
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for group in CLASSES:
         held, alone, apart = 0, 0, list[float]()
-        for one in (one for one in found if one.group == group):
-            row, both = by_name.get(by_key.get(one.problem.key, "")), one.fastest()
-            if row is None or len(both) < 2 or not {"own", "library"} <= row.us.keys():
+        for one, row, regime in (pair for pair in pairs if pair[0].group == group):
+            if len(both := one.fastest()) < 2 or not {"own", "library"} <= row.us.keys():
                 continue
             ours, theirs = both
-            regime = "alone" if one.decides is Policy.SUSTAINED else "chain"
             in_torch = row.us["library"][regime] / row.us["own"][regime]
             said, bootstrap = versus(theirs, ours), ratio(*paired(theirs, ours))
             held += said.low <= in_torch <= said.high
@@ -256,6 +273,26 @@ def against_torch(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]
             )
 
 
+def first_choices(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]:
+    """Problems for which torch is not as fast as the library's first choice; both beside the library's fastest."""
+    apart = {
+        one.problem.title: gain * row.us["library"][regime] / row.us["torch"][regime]
+        for one, row, regime in with_rows(found, rows)
+        if "library" in row.us and not math.isnan(gain := one.gain_over_first())
+    }
+    near = [each for each in apart.values() if abs(each - 1) <= NEAR]
+    yield (
+        f"torch takes the time of the library's first choice, within {NEAR:.0%}, for {len(near)} of {len(apart)} "
+        f"problems. The others, and how many times as fast torch is as the first choice:"
+    )
+    yield ""
+    yield "| problem | torch / first choice |"
+    yield "| --- | ---: |"
+    for name, times in sorted(apart.items(), key=lambda pair: pair[1]):
+        if abs(times - 1) > NEAR:
+            yield f"| {name} | {times:.2f} |"
+
+
 def main() -> None:
     """Prints the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -267,7 +304,7 @@ def main() -> None:
     paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
-        paragraphs.append("\n".join(against_torch(found, rows)))
+        paragraphs += ["\n".join(part(found, rows)) for part in (against_torch, first_choices)]
     print(*paragraphs, sep="\n\n")
     read = [given.folder, *([LISTED, *given.deployed] if given.deployed else [])]
     publish("finals", given.out, *paragraphs, read=read)

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.deployed_table import Row
-from benchmarks.finals import CLASSES, Finals, again, against_torch, blocks, energy, finals_of, leaders, orders
+from benchmarks.finals import (
+    CLASSES,
+    Finals,
+    again,
+    against_torch,
+    blocks,
+    energy,
+    finals_of,
+    first_choices,
+    leaders,
+    orders,
+)
 from benchmarks.restored import restored
 from space.kinds.gemm import Gemm
 from space.registry import family_named
@@ -122,6 +133,27 @@ def test_where_chain_decides_its_times_are_held_against_torch(finals: Finals) ->
         "| memory sets the pace | 1 | 0 | 0 | 4.0% | 4.0% | +4.00% |"
     ]
     assert len([*against_torch([short], [])]) == 2
+
+
+@pytest.mark.parametrize(("torch", "said", "lines"), [
+    # The first choice takes 104 µs, the library's fastest 80.
+    (80.0, "for 0 of 1 problems", ["| bf16 nt 4096x4096x4096 | 1.30 |"]),
+    (160.0, "for 0 of 1 problems", ["| bf16 nt 4096x4096x4096 | 0.65 |"]),
+    (103.0, "for 1 of 1 problems", []),
+])  # fmt: skip
+def test_what_torch_runs_is_held_against_the_first_choice(
+    finals: Finals, torch: float, said: str, lines: list[str]
+) -> None:
+    sustained = finals.by_policy[Policy.SUSTAINED]
+    (first,) = (one for one in sustained.values() if one.config.family == "cublaslt")
+    second = replace(first, config=family_named("cublaslt").config({"rank": 1}), samples_us=(80.0, 80.0))
+    sustained[second.config.key] = second
+    row = in_torch(1.0, 80.0)
+    row = replace(row, us={**row.us, "torch": {"alone": torch}})
+    sentence, *table = first_choices([finals], [row])
+    assert said in sentence
+    assert table[3:] == lines
+    assert "for 0 of 0 problems" in next(first_choices([finals], []))
 
 
 def test_finals_are_those_of_the_served_best_and_correct(tmp_path: Path) -> None:
