@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import tuner.cli.doctor as doctor_command
 import tuner.cli.retune as retune_command
 from space.registry import family_named
 from tests.shell import Shell
@@ -106,6 +107,17 @@ def test_json_stands_alone_on_standard_output(shell: Shell) -> None:
     assert tuned["finals"][0]["config"].startswith("sm90_wgmma:")
     assert shell("space", "64x64x64", "--json").json["families"][0]["family"] == "sm90_wgmma"
     assert "driver" in {check["name"] for check in shell("doctor", "--json").json["checks"]}
+
+
+def test_doctor_prints_each_check_when_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GEMMTUNE_RECORDED_DIR", str(tmp_path))
+    monkeypatch.setattr(doctor_command, "fleet_checkup", lambda *_: pytest.fail("the fleet comes last"))
+    with pytest.raises(pytest.fail.Exception):
+        doctor_command.doctor()
+    printed = [line.split()[1] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert printed == ["driver", "gpu", "nvrtc", "cache", "recordings"]
 
 
 def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: Shell) -> None:

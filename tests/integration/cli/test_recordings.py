@@ -16,6 +16,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
+from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
 from tuner.evidence.store import Store
 from workers.errors import RecordingError
@@ -41,6 +42,18 @@ def test_list_says_what_a_folder_holds(recording: Path) -> None:
     (entry,) = json.loads(run("list", recording.parent, "--json"))["recordings"]
     assert (entry["problem"], entry["screened"], entry["device"]) == (PROBLEM.key, len(CONFIGS), "NVIDIA H200")
     assert 0 < entry["correct"] < entry["screened"]
+
+
+def test_what_is_listed_before_a_file_that_cannot_be_read_is_printed(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (recording.parent / "z.parquet").write_bytes(b"not one")
+    with pytest.raises(RecordingError, match=r"z\.parquet can't be read as Parquet"):
+        list_(recording.parent)
+    assert f"{recording}: {PROBLEM.key} on NVIDIA H200" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(RecordingError):
+        list_(recording.parent, as_json=True)
+    assert capsys.readouterr().out == ""
 
 
 def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path) -> None:
