@@ -71,7 +71,6 @@ def parse_knobs(text: str) -> dict[str, str]:
         ConfigError: a part is not `knob=value`, or a knob is named twice.
     """
     knobs: dict[str, str] = {}
-    # Without generators: the recordings that ship have a million and a half of these parts.
     for part in text.split(","):
         if not part.strip():
             continue

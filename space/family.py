@@ -159,7 +159,7 @@ class Family:
         given = {} if None in known else {pair[0]: pair for pair in known if pair}
         if len(given) < len(known):
             return self.config(parse_knobs(text))
-        return Config(self.name, tuple([given.get(name, default) for name, default in self._defaults]))
+        return Config(self.name, tuple((self._defaults | given).values()))
 
     @cached_property
     def _written(self) -> dict[str, tuple[str, KnobValue]]:
@@ -168,9 +168,9 @@ class Family:
         return {f"{knob.name}={value}": (knob.name, value) for knob in listed for value in knob.domain}
 
     @cached_property
-    def _defaults(self) -> tuple[tuple[str, tuple[str, KnobValue]], ...]:
-        """By knob, its name and what a config holds of it that does not name it."""
-        return tuple((knob.name, (knob.name, knob.default)) for knob in self.knobs)
+    def _defaults(self) -> dict[str, tuple[str, KnobValue]]:
+        """What configs hold of the knobs that they do not name, in order."""
+        return {knob.name: (knob.name, knob.default) for knob in self.knobs}
 
     def columns(self, problem: Problem, configs: Iterable[Config], device: DeviceProfile | None = None) -> Columns:
         """Configs of this family as columns."""

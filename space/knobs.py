@@ -77,5 +77,5 @@ class Knob:
 
 @cache
 def _by_text(domain: tuple[KnobValue, ...]) -> Mapping[str, KnobValue]:
-    """The members of a domain by how they are written: to read the recordings that ship, a million are looked up."""
+    """The members of a domain by how they are written."""
     return {str(member): member for member in domain}
