@@ -102,9 +102,8 @@ class Finals:
     def gain_over_first(self) -> float:
         """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
         there is none."""
-        theirs = [
-            one.median_us for one in self.by_policy[self.decides].values() if not family_named(one.config.family).own
-        ]
+        rivals = self.by_policy[self.decides].values()
+        theirs = [one.median_us for one in rivals if not family_named(one.config.family).own]
         return theirs[0] / min(theirs) if theirs else math.nan
 
     def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
@@ -124,6 +123,10 @@ class Finals:
             blocks = self.sustained[number].samples_us
             if len(blocks) > 1:
                 yield place, blocks[0] / blocks[1]
+
+
+#: Finals, what a torch program measured of their problem, and its regime that is the policy that decides.
+Beside = tuple[Finals, Row, str]
 
 
 def finals_of(store: Store) -> Iterator[Finals]:
@@ -237,8 +240,8 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
     )
 
 
-def with_rows(found: Iterable[Finals], rows: Iterable[Row]) -> list[tuple[Finals, Row, str]]:
-    """Finals, what a torch program measured of their problem, and its regime that is the policy that decides."""
+def beside_torch(found: Iterable[Finals], rows: Iterable[Row]) -> list[Beside]:
+    """The finals of the problems that a torch program measured."""
     by_name = {row.name: row for row in rows}
     by_key = {problem.key: by_name[name] for name, _, problem in named_problems(LISTED) if name in by_name}
     return [
@@ -247,9 +250,8 @@ def with_rows(found: Iterable[Finals], rows: Iterable[Row]) -> list[tuple[Finals
     ]  # fmt: skip
 
 
-def against_torch(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]:
+def against_torch(pairs: Sequence[Beside]) -> Iterator[str]:
     """Ratios of the finals against those of torch programs, by class."""
-    pairs = with_rows(found, rows)
     yield "| ours to the library's, finals against torch | finals | in the interval | in the bootstrap's alone " + (
         "| apart, median | at most | finals flatter, mean |"
     )
@@ -273,11 +275,11 @@ def against_torch(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]
             )
 
 
-def first_choices(found: Sequence[Finals], rows: Iterable[Row]) -> Iterator[str]:
+def first_choices(pairs: Sequence[Beside]) -> Iterator[str]:
     """Problems for which torch is not as fast as the library's first choice; both beside the library's fastest."""
     apart = {
         one.problem.title: gain * row.us["library"][regime] / row.us["torch"][regime]
-        for one, row, regime in with_rows(found, rows)
+        for one, row, regime in pairs
         if "library" in row.us and not math.isnan(gain := one.gain_over_first())
     }
     near = [each for each in apart.values() if abs(each - 1) <= NEAR]
@@ -304,7 +306,8 @@ def main() -> None:
     paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
-        paragraphs += ["\n".join(part(found, rows)) for part in (against_torch, first_choices)]
+        pairs = beside_torch(found, rows)
+        paragraphs += ["\n".join(part(pairs)) for part in (against_torch, first_choices)]
     print(*paragraphs, sep="\n\n")
     read = [given.folder, *([LISTED, *given.deployed] if given.deployed else [])]
     publish("finals", given.out, *paragraphs, read=read)

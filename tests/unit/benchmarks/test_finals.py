@@ -13,6 +13,7 @@ from benchmarks.finals import (
     Finals,
     again,
     against_torch,
+    beside_torch,
     blocks,
     energy,
     finals_of,
@@ -123,16 +124,16 @@ def in_torch(own: float, library: float) -> Row:
     (105.0, "| power decides | 1 | 0 | 0 | 0.9% | 0.9% | -0.94% |"),
 ])  # fmt: skip
 def test_finals_are_held_against_torch(finals: Finals, own: float, line: str) -> None:
-    assert [*against_torch([finals], [in_torch(own, 104.0)])][2:] == [line]
+    assert [*against_torch(beside_torch([finals], [in_torch(own, 104.0)]))][2:] == [line]
 
 
 def test_where_chain_decides_its_times_are_held_against_torch(finals: Finals) -> None:
     short = Finals(finals.problem, finals.device, CLASSES[2], finals.by_policy)
     # 104 µs for 100, in torch as fast.
-    assert [*against_torch([short], [in_torch(1.0, 2.0)])][2:] == [
+    assert [*against_torch(beside_torch([short], [in_torch(1.0, 2.0)]))][2:] == [
         "| memory sets the pace | 1 | 0 | 0 | 4.0% | 4.0% | +4.00% |"
     ]
-    assert len([*against_torch([short], [])]) == 2
+    assert len([*against_torch(beside_torch([short], []))]) == 2
 
 
 @pytest.mark.parametrize(("torch", "said", "lines"), [
@@ -150,10 +151,10 @@ def test_what_torch_runs_is_held_against_the_first_choice(
     sustained[second.config.key] = second
     row = in_torch(1.0, 80.0)
     row = replace(row, us={**row.us, "torch": {"alone": torch}})
-    sentence, *table = first_choices([finals], [row])
+    sentence, *table = first_choices(beside_torch([finals], [row]))
     assert said in sentence
     assert table[3:] == lines
-    assert "for 0 of 0 problems" in next(first_choices([finals], []))
+    assert "for 0 of 0 problems" in next(first_choices(beside_torch([finals], [])))
 
 
 def test_finals_are_those_of_the_served_best_and_correct(tmp_path: Path) -> None:
