@@ -166,6 +166,7 @@ def test_a_rung_of_a_ladder_says_what_changed_from_the_one_above(fresh: Shell) -
     rows = fresh("ladder", "4096x14336", "--m", "1,2,512").out.splitlines()[1:]
     whole = " ".join(rows)
     assert whole.count("stages=") == 1
+    assert " 512 " in whole
     assert "35" not in whole.partition(" 512 ")[2].partition("replayed")[0]
     assert "cublaslt" in whole
 
