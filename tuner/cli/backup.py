@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import Db, Json, store_as_it_is
+from tuner.cli.options import Db, Json, store_as_it_is, store_url
 from tuner.cli.output import say
 from tuner.evidence.backup import restore_backup
-from tuner.settings import database_url, settings
 
 
 def backup(
@@ -31,7 +30,7 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file of `gemmtune backup`.")], db: Db = None, as_json: Json = False
 ) -> None:
     """Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."""
-    counts = restore_backup(file, database_url(db) if db else settings().db_url)
+    counts = restore_backup(file, store_url(db))
     _say("restored rows:", counts, as_json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, Json, existing_store
 from tuner.cli.output import console, emit, say
 from tuner.errors import BuildRefused
 from tuner.exits import EXIT_BROKEN
@@ -33,7 +33,7 @@ def verify(
 
     Exits with code 1 if a build differs from what its source compiles to.
     """
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         found = list(verify_builds(store, most, seed))
     wrong = [(build, why) for build, why in found if why]
     if as_json:
@@ -57,7 +57,7 @@ def remove(
 
     Workers that have fetched it go on using it: delete `builds` in the GEMMTUNE_CACHE_DIR of each.
     """
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         if not remove_build(store, digest):
             raise BuildRefused(f"no build {digest[:64]} is stored: `gemmtune builds verify` prints whole digests")
     kept = "workers that fetched it go on using it until `builds` in their GEMMTUNE_CACHE_DIR is deleted"

@@ -360,7 +360,7 @@ def campaign_client_at(
         opened: opens that store.
     """
     config = settings()
-    address = url or (None if db else config.url)
+    address = url or (config.url if db is None else "")
     if address:
         with ServiceClient(address, config.secret, insecure=insecure) as service:
             yield HttpCampaigns(service)

@@ -12,11 +12,11 @@ import typer
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from tuner.cli.options import Db, Json, timing_of
+from tuner.cli.options import Db, Json, store_url, timing_of
 from tuner.cli.output import console, counted, emit
 from tuner.exits import EXIT_BROKEN
 from tuner.fleet.checkup import Check, fleet_checkup, service_check
-from tuner.settings import Settings, database_url, settings
+from tuner.settings import Settings, settings
 from tuner.studying.open_worker import gpu_count, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
@@ -34,7 +34,7 @@ def doctor(db: Db = None, as_json: Json = False) -> None:
     """
     checks = []
     # Each is printed when it is done: to read a thousand recordings takes seconds.
-    for check in _checks(settings(), db):
+    for check in _checks(settings(), store_url(db)):
         checks.append(check)
         if not as_json:
             console.print(f"{check.state:<8} {check.name:<11} {check.found}")
@@ -46,7 +46,7 @@ def doctor(db: Db = None, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_BROKEN)
 
 
-def _checks(config: Settings, db: str | None) -> Iterator[Check]:
+def _checks(config: Settings, db_url: str) -> Iterator[Check]:
     yield _driver()
     yield _gpu()
     yield _nvrtc()
@@ -54,7 +54,7 @@ def _checks(config: Settings, db: str | None) -> Iterator[Check]:
     yield _recordings(config)
     if config.url:
         yield service_check(config.url, config.secret)
-    yield from fleet_checkup(database_url(db) if db else config.db_url, timing_of(config))
+    yield from fleet_checkup(db_url, timing_of(config))
 
 
 def _driver() -> Check:

@@ -10,7 +10,7 @@ import typer
 
 from space.errors import ConfigError
 from tuner.answering.answers import policy_of
-from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, existing_store
 from tuner.cli.output import say
 from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
@@ -66,7 +66,7 @@ def export(
     if asked and not asked.counts:
         raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give a list of some")
     keys = {problem.key for problem in asked.counts} if asked else None
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         policy = policy_of(None, neighbours)
         document = library_table(store, device) if format == "tunableop" else table(store, device, policy)
         tuned = {best.problem.key for best in chosen_bests(store, device)} if keys or format == "tunableop" else set()

@@ -7,7 +7,7 @@ from typing import Annotated
 import psycopg
 import typer
 
-from tuner.cli.options import Db, Json
+from tuner.cli.options import Db, Json, store_url
 from tuner.cli.output import say
 from tuner.evidence.database import FAILURES, migrating, open_engine, unusable
 from tuner.evidence.revisions import newest_revision
@@ -29,7 +29,7 @@ def migrate(
     Services then need no right to change the schema, and can't drop the triggers that keep measurements append-only.
     """
     config = settings()
-    url = database_url(db or config.migration_db or config.db)
+    url = database_url(config.migration_db) if db is None and config.migration_db else store_url(db)
     engine = open_engine(url, create=True)
     try:
         if role:

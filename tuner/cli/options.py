@@ -81,12 +81,25 @@ def profile_from_words(device: str, arch: str | None) -> DeviceProfile:
     return reference_profile(arch_named(arch).name) if arch else profile_named(device_named(device))
 
 
-def open_store(db: str | None, create: bool = True) -> Store:
-    """Opens the store that `--db` or the settings name."""
+def open_store(db: str | None) -> Store:
+    """Opens the store that `--db` or the settings name; creates it where it is missing."""
+    return _opened(db, create=True)
+
+
+def existing_store(db: str | None) -> Store:
+    """Opens the store that `--db` or the settings name.
+
+    Raises:
+        StoreError: it is not there, or can't be opened.
+    """
+    return _opened(db, create=False)
+
+
+def _opened(db: str | None, *, create: bool) -> Store:
     from tuner.evidence.store import Store
     from tuner.settings import settings
 
-    return Store.open(_url_of(db), create, settings().db_connections)
+    return Store.open(store_url(db), create, settings().db_connections)
 
 
 def store_as_it_is(db: str | None) -> Store:
@@ -98,7 +111,7 @@ def store_as_it_is(db: str | None) -> Store:
     from tuner.evidence.database import check_known, connect
     from tuner.evidence.store import Store
 
-    store = Store(connect(_url_of(db), create=False))
+    store = Store(connect(store_url(db), create=False))
     try:
         if (revision := store.revision()) != "none":
             check_known(revision, "the store")
@@ -108,7 +121,12 @@ def store_as_it_is(db: str | None) -> Store:
     return store
 
 
-def _url_of(db: str | None) -> str:
+def store_url(db: str | None) -> str:
+    """The SQLAlchemy URL of the store that `--db` or the settings name.
+
+    Raises:
+        StoreError: `--db` is empty.
+    """
     from tuner.settings import database_url, settings
 
     if db is None:
@@ -116,15 +134,6 @@ def _url_of(db: str | None) -> str:
     if not db.strip():
         raise StoreError("--db is empty: name a SQLite file or a database's URL, or leave it out")
     return database_url(db)
-
-
-def existing_store(db: str | None) -> Store:
-    """Opens the store that `--db` or the settings name.
-
-    Raises:
-        StoreError: it is not there, or can't be opened.
-    """
-    return open_store(db, create=False)
 
 
 @contextmanager
@@ -140,11 +149,11 @@ def opened_bests(db: str | None) -> Iterator[Store | QuickBests | TableBests]:
 
     if db is None and not is_there(settings().db_url):
         yield TableBests([])
-    elif quick := QuickBests.open(_url_of(db)):
+    elif quick := QuickBests.open(store_url(db)):
         with quick:
             yield quick
     else:
-        with open_store(db, create=False) as store:
+        with existing_store(db) as store:
             yield store
 
 
@@ -153,9 +162,9 @@ def planning_store(db: str | None) -> Iterator[Store]:
     """The store that `--db` or the settings name, to plan with; an empty one in memory where its file is missing."""
     from tuner.evidence.store import Store
 
-    url = _url_of(db)
+    url = store_url(db)
     if is_there(url):
-        with open_store(db, create=False) as store:
+        with existing_store(db) as store:
             yield store
         return
     with Store.open("sqlite:///:memory:") as store:

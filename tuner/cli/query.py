@@ -10,7 +10,7 @@ from space.devices import profile_named
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import Finals, finals_of
-from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, open_store, opened_bests
+from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, existing_store, opened_bests
 from tuner.cli.output import console, counted, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy
@@ -52,12 +52,12 @@ def best(
     """Prints the best known config and its source: measured, recorded, nearest or predicted."""
     asked = policy_of(policy, neighbours)
     if rivals:
-        with open_store(db, create=False) as store:
+        with existing_store(db) as store:
             finals = finals_of(store, problem, device, asked)
         _show_rivals(finals, as_json)
         return
     if history or rollback:
-        with open_store(db, create=False) as store:
+        with existing_store(db) as store:
             if rollback:
                 store.roll_back(problem, device, rollback)
             changes = store.best_changes(problem, device)

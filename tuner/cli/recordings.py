@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from tuner.cli.commands import group
-from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, counted, emit, say
 from tuner.errors import ExportError
 from tuner.files import export_file
@@ -87,7 +87,7 @@ def save(
     as_json: Json = False,
 ) -> None:
     """Saves a store's measurements of one GPU model as recordings, one per problem. Keeps files that exist."""
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         written = save_studies(store, device, out)
     say(f"{counted(len(written), 'recording')} written to {out}", {"written": [str(path) for path in written]}, as_json)
 

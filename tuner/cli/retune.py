@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner.cli.options import Db, Device, Json, open_store
+from tuner.cli.options import Db, Device, Json, existing_store
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
 from tuner.exits import EXIT_NOTHING
@@ -36,7 +36,7 @@ def retune(
     today's program has run on its problem. The slowest problems come first. Exits with 6 if one could
     not be measured: what was served goes on being served, as stale.
     """
-    with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
+    with existing_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         found = store.bests_by_policy(worker.facts.name)

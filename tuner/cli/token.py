@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, Json, existing_store, open_store
 from tuner.cli.output import console, emit, notes, say, table
 from tuner.evidence import tokens
 from tuner.evidence.tokens import Scope, Token
@@ -43,7 +43,7 @@ def create(
 @app.command("list")
 def list_tokens(db: Db = None, as_json: Json = False) -> None:
     """Lists all tokens without their secrets."""
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         found = tokens.tokens(store)
     if as_json:
         emit({"tokens": [_json(token) for token in found]})
@@ -57,7 +57,7 @@ def list_tokens(db: Db = None, as_json: Json = False) -> None:
 @app.command()
 def revoke(name: _Name, db: Db = None, as_json: Json = False) -> None:
     """Revokes a token. Running services refuse it within a second."""
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         token = tokens.revoke(store, name)
     say(f"token {token.name} is revoked", _json(token), as_json)
 

@@ -12,14 +12,14 @@ from space.devices import find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import live_line
-from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store
+from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, store_url
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.hints import flags_of
-from tuner.settings import database_url, settings
+from tuner.settings import settings
 from tuner.studying import study
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import guidance_for
@@ -86,7 +86,7 @@ def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: s
             f"the recording holds nothing of {problem.title}, but other sets do: "
             f"use one of --device {', '.join(others)}"
         )
-    if not is_there(database_url(db) if db else settings().db_url):
+    if not is_there(store_url(db)):
         candidates_for(problem, worker, without)
     return open_store(db)
 

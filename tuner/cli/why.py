@@ -8,7 +8,7 @@ from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import picked_today
 from tuner.answering.staleness import staleness
-from tuner.cli.options import AUTO, Db, DeviceName, Json, open_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replays import print_replays
@@ -20,7 +20,7 @@ from tuner.settings import settings
 @asks_problem
 def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Json = False) -> None:
     """Explains why a tuned problem's winner won, from the measurements in the store."""
-    with open_store(db, create=False) as store:
+    with existing_store(db) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
         today = picked_today(best, store.finals_beside(best.winner.id)) if best else None
