@@ -207,8 +207,8 @@ class RequestMiddleware:
         if origin is None or self._token_cache.required:
             return
         if origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower():
-            raise HttpError(403, "wrong-origin", f"a page of {origin.decode('latin-1')[:100]!r} may only ask this "
-                            "service: use its own pages, or serve with --auth on")  # fmt: skip
+            raise HttpError(403, "wrong-origin", f"a page of {origin.decode('latin-1')[:100]!r} may only read "
+                            "(GET) here: use this service's own pages, or serve with --auth on")  # fmt: skip
 
     def _check_rate(self, path: str, who: str, address: str) -> None:
         limiter, bucket = (self._probe_limiter, address) if path in _PROBES else (self._rate_limiter, who)

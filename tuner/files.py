@@ -127,10 +127,10 @@ def _check_replaceable(path: Path) -> None:
         raise ExportError(f"{path} is a folder: name a file in it")
     # A link there, as /dev/stdout, may name a file.
     if is_endless(path) or path.absolute().parent == _DEVICES:
-        raise ExportError(f"{path} is a pipe or a device, which a file would replace: name a file")
+        raise ExportError(f"{path} is a pipe or a device, and would be replaced by a file: name a file")
     with suppress(OSError), path.open("rb") as file:
         if file.read(len(_DATABASE)) == _DATABASE:
-            raise ExportError(f"{path} is a database, as a store is, which a file would replace: choose another path")
+            raise ExportError(f"{path} is a database, perhaps a store, which a file would replace: choose another path")
 
 
 def export_folder(path: Path, files: Mapping[str, bytes]) -> None:

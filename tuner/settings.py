@@ -47,7 +47,7 @@ class Settings(BaseModel):
         db_connections: most connections to PostgreSQL of this process; of all processes together, fewer than the
             server's `max_connections`.
         cache_dir: compiled programs.
-        recorded_dir: recordings, one folder a device.
+        recorded_dir: recordings, one folder per set.
         model_dir: models trained on this machine; they take precedence over those that ship.
         host, port: where `gemmtune serve` listens.
         auth: whether the service requires tokens; `auto` requires them unless it is embedded and on loopback.

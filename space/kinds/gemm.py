@@ -113,7 +113,8 @@ class Gemm(Problem):
         _check_epilogue(self.epilogue)
         if self.scales and (self.batch > 1 or not self.dtype_a.startswith("fp8")):
             raise ProblemError(
-                f"epilogue = {self.epilogue!r} scales a product of 8-bit floats; use alpha for batches and other dtypes"
+                f"epilogue = {self.epilogue!r} needs 8-bit floats and batch = 1, but this is {self.dtype_a} with "
+                f"batch = {self.batch}: use alpha"
             )
 
     @classmethod

@@ -318,7 +318,7 @@ def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked,
         for problem in problems.ladder(expression):
             counts.setdefault(problem, 1)
     if sources and not counts and not misses:
-        raise ProblemError(f"{' + '.join(map(str, sources))} lists no problem to tune: give a list of some")
+        raise ProblemError(f"{' + '.join(map(str, sources))} lists no problem to tune: give one that does")
     return " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])[:200], counts
 
 

@@ -10,7 +10,7 @@ import typer
 
 from space.errors import ConfigError
 from tuner.answering.answers import policy_of
-from tuner.cli.options import AUTO, Db, DeviceName, Json, Out, existing_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import say
 from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
@@ -27,7 +27,7 @@ from tuner.tables.tables import chosen_bests, table, table_bytes
 
 
 def export(
-    out: Out,
+    out: Annotated[Path, typer.Option(help="File to write; for a bundle, a new folder.")],
     format: Annotated[str, typer.Option("--format", help="json, csv, parquet, tunableop or bundle.")] = "json",
     device: DeviceName = AUTO,
     min_gain: Annotated[
@@ -64,7 +64,7 @@ def export(
         raise ConfigError("tunableop lists the library's kernels, which never start early: leave out --neighbours")
     asked = shapes_told(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     if asked and not asked.counts:
-        raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give a list of some")
+        raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give one that does")
     keys = {problem.key for problem in asked.counts} if asked else None
     with existing_store(db) as store:
         policy = policy_of(None, neighbours)

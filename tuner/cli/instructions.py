@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
 
 from space.arch import Arch, arch_named
 from space.devices import DEFAULT_DEVICE, known_names, profile_named
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.tcgen05 import TCGEN05, Tcgen05
 from space.instructions.wgmma import WGMMA, M, Wgmma
-from tuner.cli.options import ArchName, Json
+from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
 from tuner.tables.entries import fields
 
@@ -19,7 +21,10 @@ Row: TypeAlias = Wgmma | MmaSync | Tcgen05
 _NAMES: Final[dict[type[Row], str]] = {Wgmma: "wgmma", MmaSync: "mma.sync", Tcgen05: "tcgen05.mma"}
 
 
-def instructions(arch: ArchName = None, as_json: Json = False) -> None:
+def instructions(
+    arch: Annotated[str | None, typer.Option(help="Compile target, as in sm_90a. \\[default: the H200's]")] = None,
+    as_json: Json = False,
+) -> None:
     """Lists an arch's limits and its tensor-core instructions: dtypes, shapes, major modes, source."""
     target = arch_named(arch) if arch else profile_named(DEFAULT_DEVICE).arch
     everything: tuple[Row, ...] = (*WGMMA, *TCGEN05, *MMA_SYNC)

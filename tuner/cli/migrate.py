@@ -7,7 +7,7 @@ from typing import Annotated
 import psycopg
 import typer
 
-from tuner.cli.options import Db, Json, store_url
+from tuner.cli.options import Json, store_url
 from tuner.cli.output import say
 from tuner.evidence.database import FAILURES, migrating, open_engine, unusable
 from tuner.evidence.revisions import newest_revision
@@ -21,7 +21,11 @@ def migrate(
         typer.Option("--for", metavar="ROLE", help="Role for services to log in with. Created if it is missing, with "
                      "the password in GEMMTUNE_SERVICE_PASSWORD, and granted the rights that services need."),
     ] = None,
-    db: Db = None,
+    db: Annotated[
+        str | None,
+        typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. "
+                     "\\[default: GEMMTUNE_MIGRATION_DB, else GEMMTUNE_DB]"),
+    ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB.

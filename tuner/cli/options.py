@@ -63,7 +63,6 @@ ArchName = Annotated[
 ]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. \\[default: GEMMTUNE_DB]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
-Out = Annotated[Path, typer.Option(help="File to write.")]
 NoRule = Annotated[
     list[str] | None,
     typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),

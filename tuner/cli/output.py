@@ -112,7 +112,7 @@ def print_comparison(best: Best) -> None:
         console.print(f"  cuBLASLt's own candidate wins here{ahead}; each of ours {LEFT_OUT}")
         if best.versus_best and best.versus_best.high < 1:
             console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
-            console.print("  those ahead of it tie with it, or lose too much to its first choice elsewhere too")
+            console.print("  those ahead of it tie with it, or lose too much under another policy too")
         return
     console.print(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
     console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")

@@ -26,7 +26,7 @@ AskedPolicy: TypeAlias = Annotated[
 ]
 Neighbours: TypeAlias = Annotated[
     Literal["plain", "pdl"],
-    typer.Option(help="Kernels around it: plain, or pdl where they use programmatic dependent launch."),
+    typer.Option(help="Kernels before and after the product: plain, or pdl (programmatic dependent launch)."),
 ]
 
 
@@ -114,7 +114,7 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
     if found.today:
-        console.print(f"* was chosen by an earlier rule of picks; today's picks {found.today.measurement.config.key}")
+        console.print(f"* was picked by an earlier version's rule; today's picks {found.today.measurement.config.key}")
     if found.best.device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
 

@@ -21,7 +21,7 @@ from tuner.studying.retune import retune as measure_again
 
 
 def retune(
-    stale: Annotated[bool, typer.Option("--stale", help="Only bests whose program has changed.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Only bests that are stale, as said above.")] = False,
     device: Device = "auto",
     candidates: Annotated[int, typer.Option(min=1, help="Candidates to measure for each problem.")] = 48,
     seconds: Annotated[float | None, typer.Option(min=0, help="Begin no problem after this many seconds.")] = None,
@@ -32,9 +32,9 @@ def retune(
     """Measures bests again, and says which winners moved and by how much.
 
     A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, or if
-    the learned model expects an untried config to be faster; so is one under another policy than the served one, until
-    today's program has run on its problem. The slowest problems come first. Exits with 6 if one could
-    not be measured: what was served goes on being served, as stale.
+    the learned model expects an untried config to be faster. Bests under other policies than the served one count too,
+    unless today's program has run on their problem. The slowest problems come first. Exits with 6 if one could not be
+    measured: its old best stays served, marked stale.
     """
     with existing_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)

@@ -44,7 +44,7 @@ def _print(found: Why, changed: str, today: StoredMeasurement | None) -> None:
         console.print(f"  {changed}: these are times of the one before")
     if today:
         picked = today.measurement.config.key
-        console.print(f"  an earlier rule of picks chose it; of the same finals today's picks {picked}")
+        console.print(f"  an earlier version's rule picked it; of the same finals today's picks {picked}")
     print_replays({found.problem: found.replay}, found.device)
     # The library's knobs are not ours, though some have the same names.
     own = dict(found.winner.values) if family_named(found.winner.family).own else {}

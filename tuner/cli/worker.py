@@ -39,7 +39,7 @@ app = group("Workers: run one here, list them, drain one, revoke its reports.")
 
 @app.command()
 def run(
-    url: Url = None,
+    url: Annotated[str | None, typer.Option(help="URL of the service. \\[default: GEMMTUNE_URL]")] = None,
     device: Annotated[
         list[str] | None,
         typer.Option("--device", "--devices", help="auto, cuda:0 or recorded:h200; repeatable, with one process per "

@@ -116,7 +116,7 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
     accepted, why = judge(old, new, past)
     if old and not accepted and new.winner.id not in {each.measurement_id for each in past}:
         same = new.winner.id in {each.id for each in measurements.finals_beside(session, old.winner.id)}
-        why += "; an earlier rule of picks chose that one from the same finals" if same else ""
+        why += "; an earlier version's rule picked that one from the same finals" if same else ""
     return accepted, why
 
 

@@ -5,11 +5,13 @@ is served is surely slower than the library's first choice by at most 2 %, and b
 decides.
 
 Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %;
-two rivals are compared over the passes that both took part in.
-Under other policies a fixed rule orders rivals within the tie band of the fastest, never noise: by how much slower they
-are in steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy
-that repeats best, in the same steps, then by the analytic estimate, which is free of noise, then by the family's
-enumeration order.
+two rivals are compared over the passes that both took part in. Under other policies noise breaks no tie. Rivals within
+the tie band of the fastest are ordered by these, each where those before it are equal:
+
+1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
+2. how much slower they are under `burst`, the policy that repeats best, in the same steps
+3. the analytic estimate
+4. the family's enumeration order
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ STEP: Final = 0.005
 #: this part of what it gains under the policy that decides.
 SLOWER, OF_GAIN = 0.02, 0.5
 #: Why one of ours is not picked, however fast.
-LEFT_OUT: Final = "is not surely faster than the library's, or loses too much to its first choice elsewhere"
+LEFT_OUT: Final = "is not surely faster than the library's, or loses too much to its first choice under another policy"
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
 #: Policies that show what a user gets, and under which a config and the library's first choice are compared.

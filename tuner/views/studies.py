@@ -268,8 +268,8 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
         stands = [each.id for each in finals if each.measurement.policy is policy and each.id in bests - {winner.id}]
         sentence = _why_picked(winner, of_policy)
         if stands:
-            sentence += (f"; an earlier rule chose measurement {stands[0]}, which stands until a faster one or another "
-                         "program replaces it")  # fmt: skip
+            sentence += (f"; an earlier version's rule picked measurement {stands[0]}, which stands until a faster one "
+                         "or another program replaces it")  # fmt: skip
         picks.append(Pick(policy.value, winner.id, sentence))
     return picks
 

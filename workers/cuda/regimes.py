@@ -66,7 +66,7 @@ class Pace:
         return replace(self, passes=1, near=math.inf)
 
 
-#: Where power decides. The blocks of 197 rivals, in 62 finals on H100s, have a standard deviation of 0.27 %, and the
+#: Where power decides. The blocks of 186 rivals, in 62 finals on H100s, have a standard deviation of 0.24 %, and the
 #: first is off by 0.09 % at most (median) in any place of its pass (benchmarks/results/finals_h100.md).
 LONG: Final = Pace(2.5, 0.25, 0.85, passes=2, near=0.005)
 #: Where it may limit the clock, but `chain` decides.

@@ -45,7 +45,8 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_best_does_not_say_that_none_of_ours_is_faster(shell: Shell) -> None:
     said = " ".join(shell("best", PROBLEM.shape).out.split())
-    lost = "each of ours is not surely faster than the library's, or loses too much to its first choice elsewhere"
+    lost = ("each of ours is not surely faster than the library's, or loses too much to its first choice under "
+            "another policy")  # fmt: skip
     assert f"cuBLASLt's own candidate wins here; {lost}" in said
 
 
@@ -57,7 +58,7 @@ def test_best_does_not_hide_that_another_of_the_library_is_ahead(tmp_path: Path)
     shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/store.db"})
     said = " ".join(shell("best", PROBLEM.shape).out.split())
     assert "against the best of its candidates 0.938 (95 % 0.938 to 0.938)" in said
-    assert "those ahead of it tie with it, or lose too much to its first choice elsewhere too" in said
+    assert "those ahead of it tie with it, or lose too much under another policy too" in said
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_the_page_says_why_a_faster_one_is_left_out_of_a_tie() -> None:
         pick = picks_of(store, times)["chain"]
     assert pick.sentence.startswith("0.6% behind the fastest; 3 of 3 tie within 2%, and are ordered by steps of 0.5 %")
     assert pick.sentence.endswith("without each that is not surely faster than the library's, or loses too much to its "
-                                  "first choice elsewhere")  # fmt: skip
+                                  "first choice under another policy")  # fmt: skip
 
 
 def test_without_the_library_nothing_is_left_out() -> None:
@@ -100,9 +101,10 @@ def test_the_page_names_the_best_that_an_earlier_rule_chose() -> None:
     (pick,) = (pick for pick in found.picks if pick.policy == "chain")
     assert [final.measurement_id for final in found.finals if final.served] == [first.id]
     assert pick.measurement_id == stored[2].id
-    assert f"; an earlier rule chose measurement {first.id}, which stands until a faster one or" in pick.sentence
+    stands = f"; an earlier version's rule picked measurement {first.id}, which stands until a faster one or"
+    assert stands in pick.sentence
     (other,) = (pick for pick in found.picks if pick.policy == "burst")
-    assert "earlier rule" not in other.sentence
+    assert "earlier version" not in other.sentence
 
 
 @pytest.fixture
@@ -116,20 +118,20 @@ def older(tmp_path: Path) -> Shell:
         store.record_many(stored[0].study_id, taken, PROVENANCE)
         store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored[0], None, None, None, 2, {})])
         (remark,) = store.set_bests(bests_of(PROBLEM, stored, 2, {}))
-        assert remark.endswith("by the same program; an earlier rule of picks chose that one from the same finals")
+        assert remark.endswith("by the same program; an earlier version's rule picked that one from the same finals")
     return Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/older.db"})
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (("best", PROBLEM.shape, "--rivals"), f"* was chosen by an earlier rule of picks; today's picks {LIBRARY.key}"),
-    (("why", PROBLEM.shape), f"an earlier rule of picks chose it; of the same finals today's picks {LIBRARY.key}"),
+    (("best", PROBLEM.shape, "--rivals"), f"* was picked by an earlier version's rule; today's picks {LIBRARY.key}"),
+    (("why", PROBLEM.shape), f"an earlier version's rule picked it; of the same finals today's picks {LIBRARY.key}"),
 ])  # fmt: skip
 def test_commands_say_that_an_earlier_rule_chose_what_is_served(
     older: Shell, shell: Shell, words: tuple[str, ...], said: str
 ) -> None:
     assert said in " ".join(older(*words).out.split())
     # Today's own pick is told as before.
-    assert "earlier rule" not in shell(*words).out
+    assert "earlier version" not in shell(*words).out
 
 
 def test_the_page_picks_nothing_that_a_rule_forbids() -> None:

@@ -113,7 +113,7 @@ def test_scales_on_the_device_are_operands_of_one_product_of_8_bit_floats(scales
     ]  # fmt: skip
     assert problem.class_of_alignment().scales == scales
     for dtype, batch in (("bf16", 1), ("int8", 1), ("fp8_e4m3", 2)):
-        with pytest.raises(ProblemError, match="a product of 8-bit floats"):
+        with pytest.raises(ProblemError, match="needs 8-bit floats and batch = 1"):
             Gemm.of(64, 32, 16, dtype, batch=batch, epilogue=scales)
 
 

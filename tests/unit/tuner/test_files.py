@@ -60,7 +60,7 @@ def test_of_several_files_none_is_written_if_one_is_a_folder(folder: Path) -> No
 def test_no_file_replaces_a_store_or_a_pipe_or_a_device(folder: Path, tmp_path: Path, store: Store) -> None:
     os.mkfifo(folder / "pipe")
     for path, said in (
-        (tmp_path / "store.db", "is a database, as a store is"), (folder / "pipe", "is a pipe or a device"),
+        (tmp_path / "store.db", "is a database, perhaps a store"), (folder / "pipe", "is a pipe or a device"),
         (Path("/dev/gemmtune-nothing"), "is a pipe or a device"),
     ):  # fmt: skip
         with pytest.raises(ExportError, match=f"{path} {said}"):

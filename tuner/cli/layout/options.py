@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -19,7 +19,8 @@ Mode = Annotated[str, typer.Option("--mode", "--swizzle", help=f"{', '.join(SWIZ
 Rows = Annotated[int, typer.Option(help="Rows of the tile.")]
 Cols = Annotated[int, typer.Option(help="Columns of the tile, contiguous in global memory.")]
 BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. \\[default: the span; 16 B without swizzle]")]
-Bytes = Annotated[str, typer.Option(help="Number of bytes, decimal or 0x….")]
+#: Ends the help of an option that takes bytes.
+BYTES: Final = "Bytes, decimal or 0x…."
 MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.")]
 
 

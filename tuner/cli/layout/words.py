@@ -11,7 +11,7 @@ from space.layouts.operand import OperandTile
 from space.layouts.swizzle import swizzle_named
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction, kind_named
 from tuner.cli.layout.options import (
-    Bytes,
+    BYTES,
     ElementType,
     MajorText,
     Mode,
@@ -30,9 +30,9 @@ from tuner.views.layouts import DESCRIPTORS
 def descriptor(
     word: Annotated[str, typer.Argument(help="64-bit word to decode, as in 0x4000004000010000.")] = "",
     target: Annotated[str, typer.Option("--for", help="wgmma or tcgen05.")] = "wgmma",
-    start: Bytes = "0",
-    leading: Bytes = "16",
-    stride: Bytes = "1024",
+    start: Annotated[str, typer.Option(help=f"Shared-memory address of the first element. {BYTES}")] = "0",
+    leading: Annotated[str, typer.Option(help=f"Leading-dimension byte offset. {BYTES}")] = "16",
+    stride: Annotated[str, typer.Option(help=f"Stride-dimension byte offset. {BYTES}")] = "1024",
     mode: Mode = "128B",
     base_offset: Annotated[int, typer.Option(help="0 to 7.")] = 0,
     tile: Annotated[str, typer.Option(help="MNxK: operand tile that determines the strides and the start.")] = "",

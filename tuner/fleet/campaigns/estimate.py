@@ -46,10 +46,9 @@ class Estimate:
         most_candidates: upper bound on the candidates measured.
         looked_at: number of problems whose candidates were counted on every device, spread over the list.
         untunable: those of them without any legal config on a device, with the rules.
-        gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are what it
-            would be if every round were as fast, or as slow, as a tenth of the recent ones, or of those behind what is
-            assumed.
-        seconds: wall-clock time with the workers that are live now, one a problem at most; None if a device has none.
+        gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are the same
+            at the 10th and 90th percentile of the rates of rounds, recent or assumed.
+        seconds: wall-clock time with the workers that are live now, one per problem at most; None if a device has none.
         seconds_a_candidate, seconds_a_problem: rates used.
         rate_source: `measured` by recent rounds on these devices, or `assumed`.
     """

@@ -196,7 +196,7 @@ class _Plan:
         if self._kv_heads % self._tp and self._tp % self._kv_heads:
             raise ProblemError(
                 f"{self._where}: --tp {self._tp} neither divides the {self._kv_heads} heads of keys nor is a multiple "
-                f"of them: give a number of GPUs that is"
+                f"of them: give a number of GPUs that is one or the other"
             )
 
     def cut(self, product: Product) -> Product:
