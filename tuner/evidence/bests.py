@@ -22,6 +22,7 @@ from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow,
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
+from tuner.evidence.refutations import refuting
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
 
@@ -101,7 +102,10 @@ def _untrue(session: Session, winner: StoredMeasurement) -> str:
     if wrong := unreadable(winner.measurement) or out_of_range(winner.measurement):
         return wrong
     # Whoever decided this best may have read its finals before.
-    return "it was revoked" if session.get(RevokedRow, winner.id) else ""
+    if session.get(RevokedRow, winner.id):
+        return "it was revoked"
+    wrong_in = refuting(session, winner.id)
+    return f"measurement {wrong_in} found the same build wrong" if wrong_in else ""
 
 
 def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:
@@ -110,6 +114,8 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
         return True, "the old one cannot be read"
     if old and (broken := forbidden(old.problem, old.config, old.device)):
         return True, f"the old one breaks {broken}"
+    if old and (wrong_in := refuting(session, old.winner.id)):
+        return True, f"measurement {wrong_in} found the old one's build wrong"
     if new.winner.measurement.outcome is not Outcome.CORRECT:
         return True, "not correct"  # which the database refuses
     past = past_of(session, of, new.policy.value, old.winner.id if old else None)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, exists, func, insert, select
+from sqlalchemy import Select, Table, and_, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -17,6 +17,7 @@ from tuner.evidence import changes, codec
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
 from tuner.evidence.records import NOBODY, Author, StoredMeasurement
+from tuner.evidence.refutations import REFUTED
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance
 
@@ -31,8 +32,9 @@ WHOLE: Final = (
 )
 #: PostgreSQL's SQLSTATE.
 _UNIQUE_VIOLATION: Final = "23505"
-#: Condition on a measurement: it was not revoked.
-IN_THE_RUNNING: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
+#: Conditions on a measurement: it was not revoked; and besides, its build was not found wrong.
+NOT_REVOKED: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
+IN_THE_RUNNING: Final = and_(NOT_REVOKED, ~REFUTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def _readable(rows: Iterable[MeasurementRow], without: type[StoreError] = Quaran
 
 
 def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
-    """The correct measurements of the last finals; empty when something was screened after them."""
+    """The correct measurements in the running of the last finals; empty when something was screened after them."""
     last = func.max(MeasurementRow.id)
     of_stages = select(last.filter(MeasurementRow.stage == "screen"), last.filter(MeasurementRow.stage == "final"))
     screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()

@@ -70,7 +70,8 @@ def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, 
     """
     correct = [entry for entry in finals if entry.measurement.outcome is Outcome.CORRECT]
     if not correct:
-        reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
+        reasons = "; ".join(sorted({entry.measurement.detail for entry in finals}))
+        reasons = reasons or "every one's build was found wrong before"
         raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
     # Finals may be older than a rule.
     broken = forbidden_among(problem, (entry.measurement.config for entry in correct), correct[0].device)

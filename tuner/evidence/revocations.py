@@ -22,7 +22,7 @@ from tuner.errors import NothingCorrect, StoreError, UnknownWorker
 from tuner.evidence import bests, changes, codec, measurements, studies
 from tuner.evidence.best_changes import Past, judge, record, rolled_back
 from tuner.evidence.campaign_models import WorkerRow
-from tuner.evidence.measurements import IN_THE_RUNNING
+from tuner.evidence.measurements import IN_THE_RUNNING, NOT_REVOKED
 from tuner.evidence.models import (
     BestRow,
     DeviceRow,
@@ -66,7 +66,7 @@ def revoke(
         changes.count(session, "measurement")
         # And for bests that are being stored: those are settled below, and later ones are judged after this.
         changes.lock(session, "best")
-        theirs = [_authored(session, worker, token), IN_THE_RUNNING]
+        theirs = [_authored(session, worker, token), NOT_REVOKED]
         if moment:
             theirs.append(MeasurementRow.taken_at >= moment)
         row = RevocationRow(worker=worker, token=token, since=moment, reason=reason, made_by=made_by,

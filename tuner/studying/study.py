@@ -194,7 +194,10 @@ class _Run:
             return done
         self._tell_watch("finals", None)
         finals = self._round.finals(finalists, self._budget.turns)
-        return self._store.record_many(self._record.id, finals, self._round.provenance)
+        recorded = self._store.record_many(self._record.id, finals, self._round.provenance)
+        # Read again: a build that was wrong once, in this study or another, is no rival.
+        standing = {each.id for each in self._store.final_series(self._record.id)}
+        return [each for each in recorded if each.id in standing or each.measurement.outcome is not Outcome.CORRECT]
 
     def _tell_watch(self, phase: str, last: Measurement | None) -> None:
         tried, total = self._search.tried, self._search.total

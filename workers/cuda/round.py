@@ -258,11 +258,11 @@ class CudaRound:
                 if not error.hung and self._ended[config.key] == 1:
                     raise
                 outcome = Outcome.TIMEOUT if error.hung else Outcome.LAUNCH
-                return self._outcome(config, outcome, str(error), stage="final")
+                return self._outcome(config, outcome, str(error), digest, "final")
             except LostContext as error:
-                return self._outcome(config, Outcome.LAUNCH, str(error), stage="final")
+                return self._outcome(config, Outcome.LAUNCH, str(error), digest, "final")
             if reason:
-                return self._outcome(config, Outcome.WRONG_RESULT, reason, stage="final")
+                return self._outcome(config, Outcome.WRONG_RESULT, reason, digest, "final")
         return None
 
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -244,6 +244,7 @@ def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) 
     assert {(m.config.number("tile_n"), m.outcome, m.stage) for m in failed} == {
         (24, Outcome.LAUNCH, "final"), (8, Outcome.TIMEOUT, "final"),
     }  # fmt: skip
+    assert all(m.build_digest for m in failed)
 
 
 #: Products of float64 that a multiprocessor adds in a clock; of the archs that are missing, 2.

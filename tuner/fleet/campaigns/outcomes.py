@@ -26,6 +26,7 @@ from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
+from tuner.evidence.refutations import NONE_WRONG, Refuted, unrefuted
 from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.studying.records import FINALISTS
 
@@ -84,7 +85,9 @@ def park(item: CampaignProblemRow, reason: str, failing_config: str, at: datetim
     item.status, item.reason, item.failing_config, item.ended_at = "parked", reason, failing_config, at
 
 
-def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> list[Best] | NothingCorrect | None:
+def verdict(
+    problem: Problem, finals: Sequence[StoredMeasurement], wrong: Refuted = NONE_WRONG
+) -> list[Best] | NothingCorrect | None:
     """The winners of finals that are not stored yet, the served one first; None without finals.
 
     Slow: it bootstraps, so not in a transaction.
@@ -92,7 +95,7 @@ def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> list[Best]
     if not finals:
         return None
     try:
-        return bests_of(problem, finals, 0, {})
+        return bests_of(problem, unrefuted(finals, wrong), 0, {})
     except NothingCorrect as nothing:
         return nothing
 

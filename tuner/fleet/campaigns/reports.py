@@ -14,6 +14,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerR
 from tuner.evidence.codec import utc
 from tuner.evidence.measurements import Place, Prepared
 from tuner.evidence.records import Author, Best, StoredMeasurement
+from tuner.evidence.refutations import Refuted
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
 from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
@@ -26,8 +27,13 @@ MOST_REASON = 1_000
 LONGEST_SECONDS: Final = 600.0
 
 
-def check_report(holder: LeasedRound, report: RoundReport) -> list[Best] | NothingCorrect | None:
+def check_report(
+    holder: LeasedRound, report: RoundReport, wrong: Refuted
+) -> list[Best] | NothingCorrect | None:
     """Checks a whole report and decides its finals; outside any transaction, because both take a while.
+
+    Args:
+        wrong: builds that were found wrong before, on the problem and the device of the round.
 
     Raises:
         ResultRefused: it breaks a rule.
@@ -49,7 +55,7 @@ def check_report(holder: LeasedRound, report: RoundReport) -> list[Best] | Nothi
         for measurement in report.measurements
         if measurement.stage == "final"
     ]
-    return verdict(holder.problem, finals)
+    return verdict(holder.problem, finals, wrong)
 
 
 def fresh(

@@ -1,0 +1,151 @@
+"""A build that was wrong once is served no longer, however often it was right before and is right afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from space.config import Config
+from space.families.common import starts_early
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
+from tuner.errors import NothingCorrect
+from tuner.evidence.revocations import revoke
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.outcomes import verdict
+from tuner.studying.candidates import candidates_for
+from tuner.studying.study import Budget, tune
+from workers.measurement import Measurement, Outcome, Stage
+from workers.ports import More, Round, no_more
+
+PROBLEM = PROBLEMS[0]
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def built(one: Measurement) -> Measurement:
+    """A measurement of one of ours, with the digest of its build."""
+    digest = hashlib.sha256(one.config.key.encode()).hexdigest()
+    return replace(one, build_digest=digest) if family_named(one.config.family).own else one
+
+
+def wrong(config: Config, problem: Gemm = PROBLEM, stage: Stage = "screen") -> Measurement:
+    return built(measured(config, problem=problem, stage=stage, outcome=Outcome.WRONG_RESULT))
+
+
+class Flaky(FakeDevice):
+    """A device on which one config is wrong in some stages."""
+
+    def __init__(self, config: Config | None = None, stages: Sequence[Stage] = ()) -> None:
+        super().__init__()
+        self._config, self._stages = config, stages
+
+    def begin(self, problem: Gemm) -> Round:
+        return FlakyRound(problem, self._config, self._stages)
+
+
+class FlakyRound(FakeRound):
+    """See `Flaky`."""
+
+    def __init__(self, problem: Gemm, config: Config | None, stages: Sequence[Stage]) -> None:
+        super().__init__(problem, provenance(), lambda _: False)
+        self._config, self._stages = config, stages
+
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
+        return map(self._told, super().screen(candidates, more))
+
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        # Those that start early are not screened.
+        plain = [config for config in finalists if not starts_early(config)]
+        return tuple(map(self._told, super().finals(plain, turns)))
+
+    def _told(self, one: Measurement) -> Measurement:
+        if one.config == self._config and one.stage in self._stages:
+            return wrong(one.config, self._problem, one.stage)
+        return built(one)
+
+
+def tuned(store: Store, device: Flaky, candidates: int = 8, fresh: bool = False) -> Config:
+    """What a tune serves."""
+    return tune(store, device, PROBLEM, Budget(candidates, turns=11), fresh=fresh).best.config
+
+
+def served(store: Store) -> Config:
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    return best.config
+
+
+def test_a_best_that_is_wrong_in_a_later_screening_is_replaced_by_a_slower_one(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    assert tuned(store, Flaky(fastest, ["screen"]), fresh=True) != fastest
+    assert served(store) != fastest
+    *_, last = store.best_changes(PROBLEM, DEVICE)
+    assert last.reason.endswith("found the old one's build wrong")
+
+
+def test_what_is_wrong_in_finals_is_not_served_by_the_same_study_after_it_is_right(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    with Store.open("sqlite://") as other:
+        second = tuned(other, Flaky(fastest, ["final"]))
+        assert second != fastest
+        assert tuned(other, Flaky(), candidates=12) == second
+        assert served(other) == second
+
+
+def test_it_may_be_served_on_another_problem_and_with_another_build(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    elsewhere, otherwise = wrong(fastest, PROBLEMS[1]), replace(wrong(fastest), build_digest="another")
+    for told, problem in ((elsewhere, PROBLEMS[1]), (otherwise, PROBLEM)):
+        study = store.begin_study(replace(study_key(problem), source="another"), fresh=True)
+        store.record(study.id, told, PROVENANCE)
+    assert tuned(store, Flaky(), fresh=True) == served(store) == fastest
+
+
+def tell(hand: Hand, problem: Gemm, told: Sequence[Measurement]) -> None:
+    """One round of a new campaign, whose worker screened and timed these."""
+    hand._fleet.campaign([problem])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, told, ended="done")
+
+
+def test_a_fleet_serves_the_next_one_until_another_study_after_the_report_was_revoked(store: Store) -> None:
+    fleet = Fleet(store)
+    good, doubtful = fleet.hand(0), fleet.hand(1)
+    fast, slow = candidates_for(PROBLEM, good.device)[:2]
+    screened = [built(measured(config, problem=PROBLEM)) for config in (fast, slow)]
+    right = [built(measured(config, us, PROBLEM, "final")) for config, us in ((fast, 10.0), (slow, 12.0))]
+    tell(good, PROBLEM, [*screened, *right])
+    assert served(store) == fast
+    tell(doubtful, PROBLEM, [wrong(fast, stage="final"), right[1]])
+    assert served(store) == slow
+    # Decided before they are stored.
+    tell(good, PROBLEM, right)
+    assert served(store) == slow
+    revoke(store, worker="worker-1")
+    tell(good, PROBLEM, right)
+    assert served(store) == fast
+
+
+def test_finals_that_were_all_wrong_before_decide_nothing() -> None:
+    config = FAMILY.config({})
+    final = built(measured(config, problem=PROBLEM, stage="final"))
+    with Store.open("sqlite://") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        (stored,) = store.record_many(study.id, [final], PROVENANCE)
+    refuted = {(config.key, final.build_digest): 1}
+    decided = verdict(PROBLEM, [stored], refuted)
+    assert isinstance(decided, NothingCorrect)
+    with pytest.raises(NothingCorrect, match="every one's build was found wrong before"):
+        raise decided
+    assert verdict(PROBLEM, [], refuted) is None

@@ -1,0 +1,54 @@
+"""Refutations: a build that was wrong once is no rival any more, however often it was right.
+
+A race, or a counter that is not reset, spoils few launches: the same program may pass one verification and fail the
+next. A `wrong_result` takes whatever the same build of the same config measured for that problem on that GPU model out
+of the running, before it and after it, unless it is revoked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy.orm import Session, aliased
+
+from tuner.evidence.models import ConfigRow, MeasurementRow, RevokedRow, StudyRow
+from tuner.evidence.records import Outcome, StoredMeasurement
+
+#: (text of a config, digest of its build): the number of a measurement that found it wrong.
+Refuted = Mapping[tuple[str, str], int]
+NONE_WRONG: Final[Refuted] = MappingProxyType({})
+
+_WRONG: Final = aliased(MeasurementRow)
+# A library's algorithm has no build: it is verified wherever it runs.
+_COUNTS: Final = (
+    _WRONG.outcome == Outcome.WRONG_RESULT.value, _WRONG.build_digest != "",
+    ~exists().where(RevokedRow.measurement_id == _WRONG.id),
+)  # fmt: skip
+_SAME_BUILD: Final = (
+    _WRONG.problem_id == MeasurementRow.problem_id, _WRONG.device_id == MeasurementRow.device_id,
+    _WRONG.config_id == MeasurementRow.config_id, _WRONG.build_digest == MeasurementRow.build_digest,
+)  # fmt: skip
+#: Condition on a measurement: another one found its build wrong.
+REFUTED: Final[ColumnElement[bool]] = exists().where(*_SAME_BUILD, *_COUNTS)
+
+
+def refuting(session: Session, measurement_id: int) -> int | None:
+    """The number of the first measurement that found the build of this one wrong; None where none did."""
+    query = select(_WRONG.id).join(MeasurementRow, (MeasurementRow.id == measurement_id)).where(*_SAME_BUILD, *_COUNTS)
+    return session.scalar(query.order_by(_WRONG.id).limit(1))
+
+
+def refuted_for(session: Session, study_id: int) -> Refuted:
+    """Builds that were found wrong on the problem and the GPU model of a study, in any study."""
+    study = session.get_one(StudyRow, study_id)
+    query = select(ConfigRow.key, _WRONG.build_digest, _WRONG.id).join(_WRONG, _WRONG.config_id == ConfigRow.id)
+    here = _WRONG.problem_id == study.problem_id, _WRONG.device_id == study.device_id
+    return {(key, digest): number for key, digest, number in session.execute(query.where(*here, *_COUNTS))}
+
+
+def unrefuted(finals: Sequence[StoredMeasurement], wrong: Refuted) -> list[StoredMeasurement]:
+    """Finals without those whose build was found wrong."""
+    return [final for final in finals if (final.measurement.config.key, final.measurement.build_digest) not in wrong]
