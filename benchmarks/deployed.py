@@ -10,7 +10,8 @@ Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
 An arm whose config torch refuses to run (another cuBLASLt, say) has no line, and `served` says that torch computes.
 torch's products are `matmul` (f32 as tf32), `_scaled_mm` with unit scales and fast accumulation, and `_int_mm`. Errors
-are the largest of 256 random rows against float64, over the mean |C|, as a multiple of torch's. To measure needs PyTorch.
+are the largest of 256 random rows against float64, over the mean |C|, as a multiple of torch's. Only `--merge` works
+without PyTorch.
 """
 
 from __future__ import annotations
