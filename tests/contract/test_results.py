@@ -106,6 +106,13 @@ def test_parts_are_joined_without_torch() -> None:
     assert done.stdout == "False\n"
 
 
+def test_a_page_links_every_result() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    linked = {name for page in pages for name in re.findall(r"benchmarks/results/([\w.]+\.md)", page.read_text())}
+    unlinked = sorted({table.name for table in TABLES} - linked)
+    assert not unlinked, f"link {', '.join(unlinked)} from the page that states its fact, or delete it"
+
+
 def test_every_linked_result_exists() -> None:
     texts = {path: (ROOT / path).read_text() for path in tracked() if path.endswith((".md", ".py"))}
     named = {(path, name) for path, text in texts.items() for name in re.findall(r"benchmarks/results/([\w.]+)", text)}
