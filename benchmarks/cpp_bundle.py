@@ -3,7 +3,7 @@
 python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h100.md
 
 The kernels of a table, by default those that the recordings found best, or those that backups of stores name
-(`--stores benchmarks/stores/h100/*.jsonl.gz`), are compiled and exported as a bundle.
+(`--stores benchmarks/stores/h100_suite/*.jsonl.gz`), are compiled and exported as a bundle.
 gemmtune.hpp is built by g++ against the driver API, as a shared library for the comparison and as the example program.
 Both launchers write C on the same random operands; every element is compared with an f64 product. Their times are those
 of CUDA graphs that replay in turn.

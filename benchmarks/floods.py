@@ -1,6 +1,6 @@
-"""What other clients notice of a flood: latency of their questions and memory of the service, before and after.
+"""What other clients notice of a flood: latency of their questions and memory of the service.
 
-    python -m benchmarks.floods --before 25b92f2 --out benchmarks/results/floods.md
+    python -m benchmarks.floods --out benchmarks/results/floods.md
 
 Each flood hits a service of its own, run as users run it. Another client with another token asks for stored bests, a
 hundred times a second, and opens a new connection for every twentieth question. Its times count from when a question
@@ -35,8 +35,12 @@ from benchmarks.attacks import ATTACKS
 from benchmarks.ports import free_port
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.repeated import Repeated
+from benchmarks.service_table import fill
 from benchmarks.serving import Running, wait_ready
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING
+from tuner.settings import database_url
 
 _BESTS: Final = 5_000
 _PATIENCE_SECONDS: Final = 10.0
@@ -59,29 +63,12 @@ _IDLE: Final = ("chrt", "--idle", "0")
 _BEAT_SECONDS: Final = 0.5
 _FACTS: Final = {"name": "NVIDIA H200", "arch": "sm_90a", "kind": "recorded", "uuid": "made-up", "driver": "made up",
                  "sm_count": 132, "l2_bytes": 62_914_560}  # fmt: skip
-#: Fills a store: of this commit, or of one in which these modules had other names.
-_PREPARE: Final = """
-import sys
-from benchmarks.service_table import fill
-try:
-    from tuner.evidence import tokens
-    from tuner.evidence.store import Store
-except ImportError:
-    from tuner import tokens
-    from tuner.store.store import Store
-with Store.open(f"sqlite:///{sys.argv[1]}") as store:
-    for problem in fill(store, int(sys.argv[2])):
-        print(f"/v1/best?m={problem.m}&n={problem.n}&k={problem.k}&dtype={problem.dtype}&layout={problem.layout}")
-    for name, scopes in (("attacker", ["read", "submit"]), ("other", ["read"]), ("worker", ["work"])):
-        print(tokens.make(store, name, scopes)[1])
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A store, tokens for it, and questions that it answers."""
 
-    tree: Path
     db: Path
     paths: tuple[str, ...]
     attacker: str
@@ -197,11 +184,10 @@ class Bystander(Repeated):
 
 
 def main() -> None:
-    """Floods the service of each tree, and prints the table."""
+    """Floods a service, and prints the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     options.add_argument("--seconds", type=float, default=10.0, help="of each flood")
-    options.add_argument("--before", metavar="COMMIT", help="flood the service of this commit, too")
     options.add_argument("--streams", type=int, nargs="+", default=[40, 500], help="readers of event streams")
     add_out(options)
     given = options.parse_args()
@@ -209,29 +195,15 @@ def main() -> None:
     floods: list[tuple[str, int | None]] = [(name, None) for name in _CONTROLS]
     floods += [(name, count) for name in given.attacks for count in (given.streams if name == "streams" else [None])]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        trees = {"now": ROOT} if given.before is None else {given.before: checkout(given.before, folder), "now": ROOT}
-        found = {label: [*floods_on(tree, folder / label, floods, given.seconds)] for label, tree in trees.items()}
-    text = "\n".join(report(floods, found, given.seconds))
+        effects = [*effects_of(floods, Path(name), given.seconds)]
+    text = "\n".join(report(floods, effects, given.seconds))
     print(text)
     publish("floods", given.out, text)
 
 
-def checkout(commit: str, folder: Path) -> Path:
-    """The files of a commit."""
-    tree = folder / "tree"
-    tree.mkdir()
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=True).stdout
-    subprocess.run(["tar", "--extract", "--directory", str(tree)], input=archive, check=True)
-    return tree
-
-
-def floods_on(
-    tree: Path, folder: Path, floods: list[tuple[str, int | None]], seconds: float
-) -> Iterator[Effect]:  # fmt: skip
-    """What each flood does to the service of a tree."""
-    folder.mkdir()
-    prepared = prepare(tree, folder / "store.db")
+def effects_of(floods: list[tuple[str, int | None]], folder: Path, seconds: float) -> Iterator[Effect]:
+    """What each flood does to a service."""
+    prepared = prepare(folder / "store.db")
     for name, count in floods:
         with serving(prepared, folder / "service.log") as service:
             make_campaign(service.port, prepared)
@@ -244,23 +216,27 @@ def floods_on(
         yield effect
 
 
-def prepare(tree: Path, db: Path) -> Prepared:
+def prepare(db: Path) -> Prepared:
     """A filled store."""
-    command = [*_python(tree), "-c", _PREPARE, str(db), str(_BESTS)]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
-    *paths, attacker, other, worker = done.stdout.split()
-    return Prepared(tree, db, tuple(paths), attacker, other, worker)
+    with Store.open(database_url(str(db))) as store:
+        paths = tuple(
+            f"/v1/best?m={problem.m}&n={problem.n}&k={problem.k}&dtype={problem.dtype}&layout={problem.layout}"
+            for problem in fill(store, _BESTS)
+        )
+        attacker, other, worker = (
+            tokens.make(store, name, scopes)[1]
+            for name, scopes in (("attacker", ["read", "submit"]), ("other", ["read"]), ("worker", ["work"]))
+        )
+    return Prepared(db, paths, attacker, other, worker)
 
 
 @contextmanager
 def serving(prepared: Prepared, log: Path) -> Iterator[Running]:
-    """The service of a tree, ready; it is killed if a flood left it unable to stop."""
+    """The service, ready; it is killed if a flood left it unable to stop."""
     port, begin = free_port(), time.monotonic()
-    module = "gemmtune" if (prepared.tree / "gemmtune" / "__main__.py").exists() else "tuner.cli"
-    command = ["taskset", "-c", str(_SERVICE_CORE), *_python(prepared.tree), "-m", module, "serve"]
-    command += ["--db", str(prepared.db), "--auth", "on"]
-    command += ["--port", str(port)]
-    with log.open("ab") as out, subprocess.Popen(command, cwd=prepared.tree, stdout=out, stderr=out) as child:
+    command = ["taskset", "-c", str(_SERVICE_CORE), sys.executable, "-m", "gemmtune", "serve", "--db", str(prepared.db)]
+    command += ["--auth", "on", "--port", str(port)]
+    with log.open("ab") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as child:
         try:
             wait_ready(port, child)
             yield Running(port, child.pid, time.monotonic() - begin)
@@ -297,28 +273,22 @@ def attack(name: str, port: int, prepared: Prepared, seconds: float, count: int 
     return seen
 
 
-def report(floods: list[tuple[str, int | None]], found: dict[str, list[Effect]], seconds: float) -> list[str]:
+def report(floods: list[tuple[str, int | None]], effects: list[Effect], seconds: float) -> list[str]:
     """The tables, as lines of Markdown."""
-    figures = ("p50, p99, worst of others, ms", "heartbeats missed, slowest", "memory, MB")
-    columns = [f"{label}: {figure}" for label in found for figure in figures]
+    columns = ("p50, p99, worst of others, ms", "heartbeats missed, slowest", "memory, MB", "what the attacker saw")
     lines = [
         f"{seconds:.0f} s of each flood; {_BESTS:,} bests in SQLite; {os.cpu_count()} CPU cores, one for the service "
         f"and one for attacker and clients; load average {os.getloadavg()[0]:.1f}. "
         "In brackets: questions without an answer.",
         "",
-        f"| flood | {' | '.join(columns)} | what the attacker saw now |",
-        f"| --- |{' --- |' * (len(columns) + 1)}",
+        f"| flood | {' | '.join(columns)} |",
+        f"| --- |{' --- |' * len(columns)}",
     ]
-    for place, (name, count) in enumerate(floods):
-        effects = [effects[place] for effects in found.values()]
-        cells = [cell for effect in effects for cell in _cells(effect)]
-        lines.append(f"| {_title(name, count)} | {' | '.join(cells)} | {_seen(effects[-1].seen)} |")
+    for (name, count), effect in zip(floods, effects, strict=True):
+        beats = f"{effect.missed} of {effect.beats}, {effect.slowest_beat_ms:.0f} ms"
+        cells = (_latency(effect), beats, f"{effect.most_mb:,.0f}", _seen(effect.seen))
+        lines.append(f"| {_title(name, count)} | {' | '.join(cells)} |")
     return lines
-
-
-def _cells(effect: Effect) -> tuple[str, str, str]:
-    beats = f"{effect.missed} of {effect.beats}, {effect.slowest_beat_ms:.0f} ms"
-    return _latency(effect), beats, f"{effect.most_mb:,.0f}"
 
 
 def _title(name: str, count: int | None) -> str:
@@ -341,11 +311,6 @@ def _seen(seen: dict[str, Any]) -> str:
     took = f"{seen['sent_bytes'] / 2**20:,.0f} MiB taken"
     return (f"{seen['closed']:,} of {seen['connections']:,} connections closed, {took}"
             f"{'; ' if statuses else ''}{statuses}{answer}")  # fmt: skip
-
-
-def _python(tree: Path) -> list[str]:
-    """A command that runs Python with the packages of a tree before those of this one."""
-    return ["env", f"PYTHONPATH={os.pathsep.join([str(tree), *sys.path])}", sys.executable]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
+from benchmarks.kernels.mma_rate import SOURCE as MMA_RATE
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -34,7 +35,6 @@ from tuner.studying.open_worker import open_worker
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stopwatch, Stream, check
-from workers.kernels.mma_rate import SOURCE as MMA_RATE
 from workers.measurement import Measurement, Outcome
 from workers.ports import Worker
 

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
+from benchmarks.kernels.read_only import SOURCE as READ_ONLY
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.kinds.gemm import Gemm
@@ -29,7 +30,6 @@ from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stopwatch, Stream, check
 from workers.cuda.operands import cold_copies
 from workers.cuda.timing import TimedGraph
-from workers.kernels.read_only import SOURCE as READ_ONLY
 
 PROBLEMS: Final = ("fp8_e4m3:1x2112x7168", "fp8_e4m3:16x2112x7168", "bf16:16x2112x7168", "bf16:16x4096x14336",
                    "bf16:16x28672x4096")  # fmt: skip

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -83,7 +84,7 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
         if verdict.reason:
             raise SystemExit(f"{trial.config.key} is wrong when verified again: {verdict.reason}")
         rivals.append(Rival(ready, verdict))
-    take_sustained(bench, rivals, LONG.in_one_pass(), lambda rival: True)
+    take_sustained(bench, rivals, replace(LONG, passes=1), lambda rival: True)
     take_rounds(bench, rivals, TURNS)
     sustained, rounds = (
         [rival.taken[policy].median_us for rival in rivals] for policy in (Policy.SUSTAINED, Policy.ROUNDS)

@@ -1,6 +1,6 @@
 """Measures how many candidates per second are verified and screened, and how busy the GPU is.
 
-python -m benchmarks.throughput --out benchmarks/results/throughput_h200.md
+python -m benchmarks.throughput --out benchmarks/results/throughput_h100.md
 
 Builds are cached beforehand. A tune's proposals depend on its measurements, so it may still build some (`built`).
 `until finals` is set-up and screening. `busy` is the GPU's time on candidates, from events around their work,

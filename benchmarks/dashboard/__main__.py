@@ -24,8 +24,8 @@ from playwright.sync_api import Browser
 from api.dashboard.assets import assets
 from benchmarks.dashboard.browser import chromium, paint_ms, ready_ms, tab
 from benchmarks.dashboard.moves import brush_ms, commit_to_pixel_ms, heap_mib, hover_ms, redraw_ms
+from benchmarks.dashboard.routes import column_times, share_beside_pages
 from benchmarks.dashboard.stores import RECORDING, Filled, filled
-from benchmarks.dashboard_routes import column_times, share_beside_pages
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE
 from benchmarks.serving import Running, serving

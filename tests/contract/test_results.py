@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import deployed_table
+from benchmarks import deployed, published
 from benchmarks.facts import SHOWN, digest_of
-from benchmarks.model import parts
-from benchmarks.named import named_problems
+from benchmarks.model import __main__ as model
 from benchmarks.published import FIELDS, RESULTS, ROOT, facts_of, program_of
 
 TABLES = sorted(RESULTS.glob("*.md"))
@@ -93,13 +92,25 @@ def test_a_joined_table_is_printed_again_byte_for_byte(
     printed, again = RESULTS / f"{name}.md", tmp_path / "again.md"
     words = shlex.split(facts_of(printed.read_text())["command"].strip("`"))
     monkeypatch.setattr(sys, "argv", words[2:])
-    files = [ROOT / word for word in words[words.index("--merge") + 1 : words.index("--out")]]
-    if name.startswith("model"):
-        assert parts.merged(files, again) == 0
-    else:
-        listed = [problem for problem, _, _ in named_problems(ROOT / words[3])]
-        assert deployed_table.merged(files, listed, again) == 0
+    monkeypatch.chdir(ROOT)
+    # Whatever the state of this tree; and what is there stays.
+    monkeypatch.setattr(published, "_publishable", lambda out: again)
+    module = words[2].removeprefix("benchmarks.")
+    assert {"deployed": deployed.main, "model": model.main}[module]() == 0
     assert again.read_bytes() == printed.read_bytes()
+
+
+def test_parts_are_joined_without_torch() -> None:
+    loaded = "import sys, benchmarks.deployed, benchmarks.model.__main__; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_page_links_every_result() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    linked = {name for page in pages for name in re.findall(r"benchmarks/results/([\w.]+\.md)", page.read_text())}
+    unlinked = sorted({table.name for table in TABLES} - linked)
+    assert not unlinked, f"link {', '.join(unlinked)} from the page that states its fact, or delete it"
 
 
 def test_every_linked_result_exists() -> None:

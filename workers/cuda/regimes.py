@@ -20,7 +20,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from workers.cuda.bench import Bench, Ready, Rest
@@ -60,10 +60,6 @@ class Pace:
     @property
     def block_seconds(self) -> float:
         return self.settle_seconds + self.counted_seconds
-
-    def in_one_pass(self) -> Pace:
-        """The same with one block of every rival."""
-        return replace(self, passes=1, near=math.inf)
 
 
 #: Where power decides. The blocks of 186 rivals, in 62 finals on H100s, have a standard deviation of 0.24 %, and the

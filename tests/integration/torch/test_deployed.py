@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from benchmarks import deployed, deployed_timing  # noqa: E402
+from benchmarks import deployed_measuring, deployed_timing  # noqa: E402
 from benchmarks.deployed_timing import Arm, Energy, Times  # noqa: E402
 from gemmtune.torch import kernels  # noqa: E402
 from gemmtune.torch.operands import problem_of  # noqa: E402
@@ -41,7 +41,7 @@ class Torch:
         self._found: Any = None
 
     def configure(self, named: object, trusted: object) -> None:
-        self._found = named.config if isinstance(named, deployed.Planted) else None
+        self._found = named.config if isinstance(named, deployed_measuring.Planted) else None
 
     def gemm(self, a: object, b: object, out: object) -> None:
         config = self._found or self.served
@@ -53,20 +53,20 @@ class Torch:
 
 def row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: tuple[tuple[Config, float], ...], refused: set[Config]
-) -> tuple[deployed.Row, list[str]]:
+) -> tuple[deployed_measuring.Row, list[str]]:
     stand_in, timed = Torch(refused), list[str]()
 
     def times(arms: Mapping[str, Arm], *_: object, settles: bool) -> dict[str, Times]:
         timed.extend(arms)
         return {arm: Times({"alone": float(place)}, 1.0) for place, arm in enumerate(arms)}
 
-    monkeypatch.setattr(deployed, "configure", stand_in.configure)
-    monkeypatch.setattr(deployed, "gemm", stand_in.gemm)
+    monkeypatch.setattr(deployed_measuring, "configure", stand_in.configure)
+    monkeypatch.setattr(deployed_measuring, "gemm", stand_in.gemm)
     monkeypatch.setattr(kernels, "everything", lambda: stand_in.prepared)
-    monkeypatch.setattr(deployed, "theirs", lambda problem: lambda each: None)
-    monkeypatch.setattr(deployed, "sets_of", lambda problem: [(None, None, None, None)])
-    monkeypatch.setattr(deployed, "times", times)
-    monkeypatch.setattr(deployed, "_error", lambda one: 1.0)
+    monkeypatch.setattr(deployed_measuring, "theirs", lambda problem: lambda each: None)
+    monkeypatch.setattr(deployed_measuring, "sets_of", lambda problem: [(None, None, None, None)])
+    monkeypatch.setattr(deployed_measuring, "times", times)
+    monkeypatch.setattr(deployed_measuring, "_error", lambda one: 1.0)
     with Store.open(f"sqlite:///{tmp_path}/store.db", create=True) as store:
         study = store.begin_study(study_key(PROBLEM))
         finals = [measured(config, us, PROBLEM, "final", policy=Policy.CHAIN) for config, us in taken]
@@ -75,8 +75,8 @@ def row(
         bests = bests_of(PROBLEM, store.record_many(study.id, finals, PROVENANCE), 4, {})
         store.set_bests(bests)
         stand_in.served = bests[0].config
-        found = deployed.row(store, "store.db", "a", "decode", PROBLEM, DEVICE, Energy())
-    assert isinstance(found, deployed.Row)
+        found = deployed_measuring.row(store, "store.db", "a", "decode", PROBLEM, DEVICE, Energy())
+    assert isinstance(found, deployed_measuring.Row)
     return found, timed
 
 
@@ -121,17 +121,17 @@ def test_an_error_is_a_multiple_of_torchs_and_infinite_where_torch_has_none(
     everything = torch.randperm
     monkeypatch.setattr(torch, "randperm", lambda count, device: everything(count))
     a, b = torch.ones(2, 4), torch.ones(4, 3)
-    assert deployed._error((a, b, torch.full((2, 3), served), torch.full((2, 3), torchs))) == error
+    assert deployed_measuring._error((a, b, torch.full((2, 3), served), torch.full((2, 3), torchs))) == error
 
 
 def test_a_product_that_the_arms_do_not_compute_is_refused_before_it_is_tuned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
-    monkeypatch.setattr(deployed, "tuner_of", lambda *_: nullcontext(None))
+    monkeypatch.setattr(deployed_measuring, "tuner_of", lambda *_: nullcontext(None))
     wanted = [("batch", "moe", Gemm.of(16, 64, 64, batch=4)), ("bias", "decode", Gemm.of(16, 64, 64, epilogue="bias"))]
     wanted.append(("sums", "decode", Gemm.of(16, 64, 64, "fp16_acc16")))
-    found = dict(deployed.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
+    found = dict(deployed_measuring.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
     assert [*found] == ["batch", "bias", "sums"]
     assert found["batch"] == found["bias"] == "the arms multiply two matrices, without a batch or an epilogue"
     assert str(found["sums"]).endswith("int8, not fp16_acc16")
@@ -142,9 +142,9 @@ def test_the_problem_that_is_tuned_is_the_one_that_torch_asks_for(
 ) -> None:
     tuned = list[Gemm]()
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
-    monkeypatch.setattr(deployed, "tuner_of", lambda *_: nullcontext(tuned.append))
+    monkeypatch.setattr(deployed_measuring, "tuner_of", lambda *_: nullcontext(tuned.append))
     wanted = [("row", "decode", Gemm.of(1, 64, 64, layout="tn")), ("column", "decode", Gemm.of(64, 1, 64))]
-    found = dict(deployed.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
+    found = dict(deployed_measuring.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
     assert [problem.layout for problem in tuned] == ["nn", "nt"]
     assert found["row"] == "bf16 nn 1x64x64 was not tuned"
 
@@ -157,11 +157,11 @@ def test_layouts_are_read_off_operands_like_those_that_are_timed(
     randn, empty = torch.randn, torch.empty
     monkeypatch.setattr(torch, "randn", lambda *sizes, device, dtype: randn(*sizes, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *sizes, device, dtype: empty(*sizes, dtype=dtype))
-    monkeypatch.setattr(deployed, "MOST_SETS", 1)
+    monkeypatch.setattr(deployed_measuring, "MOST_SETS", 1)
     problem = Gemm.of(*shape, layout=layout)
-    a, b, *_ = deployed.sets_of(problem)[0]
+    a, b, *_ = deployed_measuring.sets_of(problem)[0]
     asked = problem_of(a, b, None, None, 1.0, "none", torch.bfloat16, False)
-    assert deployed.as_seen(problem) == asked
+    assert deployed_measuring.as_seen(problem) == asked
 
 
 class Replayed:

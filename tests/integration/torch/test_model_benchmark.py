@@ -16,11 +16,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from benchmarks import published  # noqa: E402
 from benchmarks.model import __main__ as benchmark  # noqa: E402
-from benchmarks.model import comparing, machines, parts, tuning  # noqa: E402
-from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
+from benchmarks.model import comparing, machines, measuring, parts, tuning  # noqa: E402
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase  # noqa: E402
 from benchmarks.model.comparing import Compared, Setting, compare, installing, line  # noqa: E402
 from benchmarks.model.machines import Cpu  # noqa: E402
+from benchmarks.model.measuring import TINY_PACE  # noqa: E402
 from gemmtune.torch import installed, kernels, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch.standing_in import StandIn  # noqa: E402
@@ -64,9 +64,9 @@ def test_every_table_is_printed(
     planted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["model", "--device", "cpu", "--modes", "eager,captured,eager=True"])
-    monkeypatch.setattr(benchmark, "DECODE_PACE", TINY_PACE)
-    monkeypatch.setattr(benchmark, "DECODE", (1, 16))
-    monkeypatch.setattr(benchmark, "host_us", lambda machine, call: 1.0)
+    monkeypatch.setattr(measuring, "DECODE_PACE", TINY_PACE)
+    monkeypatch.setattr(measuring, "DECODE", (1, 16))
+    monkeypatch.setattr(measuring, "host_us", lambda machine, call: 1.0)
     assert benchmark.main() == 0
     text = capsys.readouterr().out
     rows = [line for line in text.splitlines() if line.startswith(("| prefill", "| decode"))]
@@ -87,15 +87,15 @@ def test_blocks_are_measured_one_by_one_and_joined(
     facts = {"command": "`x`", "commit": "`1`", "data": "`l` `0`", "machine": "m"}
     monkeypatch.setattr(published, "tracked", list)
     monkeypatch.setattr(published, "ROOT", tmp_path)
-    monkeypatch.setattr(benchmark, "run", lambda name, *_: f"## {name}")
-    monkeypatch.setattr(benchmark, "facts_table", lambda *_: "")
-    monkeypatch.setattr(benchmark, "facts_of", lambda _: facts)
+    monkeypatch.setattr(measuring, "run", lambda name, *_: f"## {name}")
+    monkeypatch.setattr(measuring, "facts_table", lambda *_: "")
+    monkeypatch.setattr(measuring, "facts_of", lambda _: facts)
     for name in BLOCKS:
         words = ["model", "--device", "cpu", "--blocks", name, "--json", str(tmp_path / f"{name}.json")]
         monkeypatch.setattr(sys, "argv", words)
         assert benchmark.main() == 0
     # What its file holds is not measured again.
-    monkeypatch.setattr(benchmark, "run", None)
+    monkeypatch.setattr(measuring, "run", None)
     assert benchmark.main() == 0
     out, files = tmp_path / "model.md", [str(tmp_path / f"{name}.json") for name in BLOCKS]
     # --out would ask whether this tree is clean.

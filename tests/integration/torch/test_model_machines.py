@@ -12,8 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from benchmarks.model import __main__ as benchmark  # noqa: E402
-from benchmarks.model import machines  # noqa: E402
+from benchmarks.model import machines, measuring  # noqa: E402
 from benchmarks.model.machines import Arm, Cpu, Pace, alternating, host_us, paired  # noqa: E402
 
 
@@ -98,9 +97,9 @@ def test_calls_that_are_passed_on_are_told_apart_and_those_of_a_graph_counted(
         state.append(eager)
         return SimpleNamespace(remove=lambda: state.append(None))
 
-    monkeypatch.setattr(benchmark, "host_us", lambda *_: {None: 1.0, False: 2.0, True: 4.0}[state[-1]])
-    monkeypatch.setattr(benchmark, "alternating", lambda machine, arms, pace: {"torch": [100.0], "ours": [150.0]})
-    said = benchmark.passed_on(machine, install)
+    monkeypatch.setattr(measuring, "host_us", lambda *_: {None: 1.0, False: 2.0, True: 4.0}[state[-1]])
+    monkeypatch.setattr(measuring, "alternating", lambda machine, arms, pace: {"torch": [100.0], "ours": [150.0]})
+    said = measuring.passed_on(machine, install)
     assert "takes 1.00 µs of the host without a table, 2.00 µs with it (+1.00 µs), and 4.00 µs" in said
     assert "(+3.00 µs); in a graph 2.000 µs without and 3.000 µs with it." in said
     assert state[-1] is None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from workers.kernels.source import KernelSource
 
-SOURCE: Final = KernelSource("read_only/entry.cuh")
+SOURCE: Final = KernelSource("read_only/entry.cuh", root=Path(__file__).parents[1])

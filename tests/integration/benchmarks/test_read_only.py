@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from benchmarks.kernels.read_only import SOURCE as READ_ONLY
 from benchmarks.read_only import PIECE_BYTES, RINGS
 from space.arch import ARCHS
 from workers.build import Build, compile_source
-from workers.kernels.read_only import SOURCE as READ_ONLY
 
 SOURCE = READ_ONLY.render()
 

@@ -1,0 +1,1 @@
+"""Kernels of benchmarks: bounds on what those of `workers/kernels` can reach, whose headers they include."""
