@@ -1,1 +1,1 @@
-"""Share of the best against number of measurements: our search and parts of it on the same recorded data."""
+"""Share of the best against number of measurements: our search and its rivals on the same recorded data."""

@@ -1,8 +1,9 @@
-"""Share of the best against number of measurements, for our search, parts of it and chance, on recorded problems.
+"""Share of the best against number of measurements, for our search and its rivals, on recorded problems.
 
 python -m benchmarks.search --seeds 10 --out benchmarks/results/search_order_h200.md
 
-Learning strategies grow trees, which need scikit-learn; one that fails is named with its reason and left out.
+Needs the extra `bench` (Kernel Tuner, matplotlib); a strategy whose package is not installed is named and left out.
+nvMatmulHeuristics is proprietary: install `nvidia-matmul-heuristics` yourself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
+from benchmarks.search.plot import plot
 from benchmarks.search.replay import Floats, Replay, class_of, superseded
 from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
@@ -76,6 +78,7 @@ def _arguments() -> argparse.Namespace:
     file = "JSON lines: runs found there are not repeated, new ones are added; other code needs another file"
     options.add_argument("--runs", type=Path, help=file)
     add_out(options)
+    options.add_argument("--plot", type=Path)
     return options.parse_args()
 
 
@@ -99,6 +102,8 @@ def _text(
     }
     curves = {name: Curves(_balanced(each)) for name, each in per_problem.items()}
     runs = {name: sum(len(problem.shares) for problem in each.values()) for name, each in per_problem.items()}
+    if given.plot:
+        plot(curves, given.plot, f"{len(places)} recordings of {setting.replays[0].device}")
     return "\n\n".join([
         _about(setting, places, given), table(curves, runs), *gaps,
         "After 16 measurements, by problem:", by_problem(per_problem, list(curves), min(16, given.most)),

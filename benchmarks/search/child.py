@@ -119,7 +119,7 @@ class Child:
 
 
 def quiet() -> None:
-    """Silences what other packages say of a study or a fit."""
+    """Silences warnings of other packages: experimental samplers, optimizers that have not converged."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
 
@@ -130,7 +130,7 @@ def end_of(run: Run, setting: Setting, most: int) -> End:
     started = time.perf_counter()
     try:
         order = STRATEGIES[name](setting.replays[place], setting, seed, most)
-    # The other runs continue.
+    # A rival's package may fail in any way; the other runs continue.
     except Exception as error:
         return End([], time.perf_counter() - started, f"{type(error).__name__}: {error}")
     return End(order, time.perf_counter() - started)

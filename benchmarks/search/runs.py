@@ -71,12 +71,14 @@ def _data(setting: Setting, name: str, place: int, most: int) -> str:
 
 
 def units_of(asked: Iterable[Asked], setting: Setting) -> list[list[Asked]]:
-    """Runs that share a model, together."""
+    """Runs that share a model or a search space, together."""
     units: dict[object, list[Asked]] = {}
     for run in asked:
         shared: object = (run.name, run.place)
         if run.name in SPLITS:
             shared = SPLITS[run.name](setting.replays[run.place], setting.replays)
+        elif run.name.startswith("Kernel Tuner"):
+            shared = ("Kernel Tuner", run.place)
         units.setdefault(shared, []).append(run)
     return [sorted(unit, key=lambda run: run.seed) for unit in units.values()]
 

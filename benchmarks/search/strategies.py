@@ -8,6 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.search.deepgemm import rule_order
+from benchmarks.search.kernel_tuner import kernel_tuner_order
+from benchmarks.search.nvmmh import nvmmh_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting, Split, without_class, without_problem, without_tenth
 from space.devices import profile_named
@@ -16,6 +19,11 @@ from tuner.studying.screening import batch_size
 
 #: (replay, setting, seed, most) to places in `replay.configs`, first measured first.
 Strategy = Callable[[Replay, Setting, int, int], list[int]]
+
+#: Strategies of Kernel Tuner, run through its own simulation.
+KERNEL_TUNER: Final = (
+    "genetic_algorithm", "simulated_annealing", "bayes_opt", "hybrid_vndx", "adaptive_tabu_greywolf"
+)  # fmt: skip
 
 
 def guided(split: Split | None) -> Strategy:
@@ -69,9 +77,12 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "learned order, class left out": ranked(SPLITS["learned order, class left out"]),
     "analytic order": ranked(None),
     "random": chance,
+    **{f"Kernel Tuner {name}": kernel_tuner_order(name) for name in KERNEL_TUNER},
+    "nvMatmulHeuristics": nvmmh_order,
+    "DeepGEMM's rule": rule_order,
 }
 #: Strategies without a random choice: one seed is enough.
-FIXED: Final = frozenset({"guided, analytic", "analytic order"})
+FIXED: Final = frozenset({"guided, analytic", "analytic order", "nvMatmulHeuristics", "DeepGEMM's rule"})
 
 
 def _asked(replay: Replay, guidance: Guidance, most: int) -> list[int]:

@@ -60,10 +60,10 @@ def test_a_run_is_kept_until_what_it_was_taught_changes(setting: Setting, tmp_pa
 
 def test_a_run_that_fails_says_why_and_the_next_one_goes_on(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> list[int]:
-        raise ImportError("no module named sklearn")
+        raise ImportError("no module named rival")
 
-    monkeypatch.setitem(STRATEGIES, "learned order", broken)
-    failed, well = (end_of((name, 0, 0), setting, 9) for name in ("learned order", "random"))
-    assert failed.failure == "ImportError: no module named sklearn"
+    monkeypatch.setitem(STRATEGIES, "DeepGEMM's rule", broken)
+    failed, well = (end_of((name, 0, 0), setting, 9) for name in ("DeepGEMM's rule", "random"))
+    assert failed.failure == "ImportError: no module named rival"
     assert not well.failure
     assert sorted(well.order) == [0, 1]
