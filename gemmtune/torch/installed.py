@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gemmtune.exact import Exact, check_machine, exact
-from gemmtune.torch import captures, kernels, proofs, streams
+from gemmtune.torch import captures, kernels, streams
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
@@ -168,7 +168,7 @@ class Installed:
     def _load_wanted(self) -> None:
         if self._wanted and not _capturing_at_all():
             # Another thread may be capturing.
-            with proofs.unhindered() if torch.cuda.is_available() else nullcontext():
+            with streams.unhindered() if torch.cuda.is_available() else nullcontext():
                 # Other threads' captures want more meanwhile.
                 for product in list(self._wanted):
                     self._prepared(product)

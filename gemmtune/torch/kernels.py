@@ -20,8 +20,8 @@ from gemmtune.torch.operands import Refused
 from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
+from gemmtune.torch.torchs import MEMORY_SECONDS, ForNow, Passing, holds
 from gemmtune.torch.torchs import Absent as Absent  # what may be prepared
-from gemmtune.torch.torchs import ForNow, Passing, holds
 from space.arch import arch_of_capability
 from space.config import Config
 from space.devices import DeviceProfile, DriverFacts, profile_from
@@ -364,7 +364,7 @@ def _loaded(
         anywhere = streams.allocated(1024, device).data_ptr()
         return Call(problem, config, program, profile, anywhere, strides, _PROGRAMS.setdefault(device, {})), digest
     except CudaError as error:
-        return f"{config.key} can't be loaded: {error}"
+        return _refused(f"{config.key} can't be loaded: {error}", error.name)
 
 
 def _of_library(
@@ -387,4 +387,9 @@ def _of_library(
     try:
         return LibraryCall(problem, found.config, library, strides), ""
     except CudaError as error:
-        return f"{found.config.key} can't be rebuilt: {error}"
+        return _refused(f"{found.config.key} can't be rebuilt: {error}", error.name)
+
+
+def _refused(why: str, name: str) -> str:
+    """Why a kernel can't be had: for now, where the driver lacks memory, which torch may keep."""
+    return Passing(why, MEMORY_SECONDS) if name == "CUDA_ERROR_OUT_OF_MEMORY" else why

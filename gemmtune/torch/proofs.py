@@ -7,9 +7,8 @@ that hangs or leaves its memory can still harm the process: only tuning runs can
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from gemmtune.torch import streams
 from gemmtune.torch.expected import Expected
-from gemmtune.torch.torchs import Passing
+from gemmtune.torch.torchs import MEMORY_SECONDS, Passing
 from space.config import Config
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Strides
@@ -59,8 +58,6 @@ _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
 _GUARD_BYTES: Final = 4096
 
-#: A proof that lacked memory is tried again after this time: looking for memory makes torch give back what it keeps.
-_MEMORY_SECONDS: Final = 60.0
 #: Proofs that are remembered; the oldest are forgotten.
 _MOST_FOUND: Final = 1 << 14
 
@@ -101,7 +98,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
 
     stream = _stream(kernel.device)
     try:
-        with torch.no_grad(), torch.cuda.device(kernel.device), unhindered(), torch.cuda.stream(stream):
+        with torch.no_grad(), torch.cuda.device(kernel.device), streams.unhindered(), torch.cuda.stream(stream):
             try:
                 wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device), kernel.strides)
                 stream.synchronize()
@@ -109,7 +106,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
                 # Counts that a wrong kernel leaves must not reach other calls.
                 streams.queue(kernel.device, stream.cuda_stream).forget()
     except torch.OutOfMemoryError:
-        return Passing(f"too little memory is free to verify {kernel.config.key}", _MEMORY_SECONDS)
+        return Passing(f"too little memory is free to verify {kernel.config.key}", MEMORY_SECONDS)
     except CudaError as error:
         return f"{kernel.config.key} can't be verified here: {error}"
     return wrong and f"{kernel.config.key} is wrong here: {wrong}"
@@ -146,16 +143,3 @@ def _poisoned(expected: Expected, poison: int) -> tuple[Tensor, Tensor]:
 def _stream(device: int) -> torch.cuda.Stream:
     """The stream of a device on which kernels are verified."""
     return torch.cuda.Stream(device)
-
-
-@contextmanager
-def unhindered() -> Iterator[None]:
-    """Lets this thread allocate while another one captures a graph, and does that capture no harm."""
-    from cuda.bindings import driver as cu
-
-    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    _, before = cu.cuThreadExchangeStreamCaptureMode(mode)
-    try:
-        yield
-    finally:
-        cu.cuThreadExchangeStreamCaptureMode(before)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -58,10 +60,8 @@ class Queue:
         self.grown += 1
 
     def _kept(self, size_bytes: int) -> Tensor:
-        # Another thread allocates it: a memory pool that is active on this thread, as while a graph warms up, expects
-        # all its memory back.
         stream = torch.cuda.current_stream(self.device)
-        return _ELSEWHERE.submit(_allocated_on, stream, max(size_bytes, 1), self.device).result()
+        return elsewhere(_allocated_on, stream, max(size_bytes, 1), self.device)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Reserve:
         with self._lock:
             enough = self._zeros is not None and self._used <= RESERVE_BYTES // 2
             if not enough and len(self._kept) < MOST_RESERVES:
-                self._zeros, self._used = _ELSEWHERE.submit(_made_zeros, self.device).result(), 0
+                self._zeros, self._used = elsewhere(_made_zeros, self.device), 0
                 self._kept.append(self._zeros)
 
     def take(self, size_bytes: int) -> Tensor | None:
@@ -128,8 +128,38 @@ def one(device: torch.device) -> Tensor:
         # The graph makes its own: nothing may be made elsewhere meanwhile.
         return torch.ones((), dtype=torch.float32, device=device)
     if index not in _ONES:
-        _ONES[index] = _ELSEWHERE.submit(_made_one, index).result()
+        _ONES[index] = elsewhere(_made_one, index)
     return _ONES[index]
+
+
+def elsewhere(make: Callable[..., Tensor], *given: object) -> Tensor:
+    """What another thread makes, even while this one or a third captures a graph.
+
+    A memory pool that is active on this thread, as while a graph warms up, expects all its memory back.
+    """
+
+    def made() -> Tensor:
+        with unhindered():
+            return make(*given)
+
+    return _ELSEWHERE.submit(made).result()
+
+
+@contextmanager
+def unhindered() -> Iterator[None]:
+    """Lets this thread allocate and wait while another one captures a graph, and does that capture no harm.
+
+    A capture in the mode `global`, torch's default, ends with an error as soon as any thread in that mode does either
+    (CUDA Driver API, cuThreadExchangeStreamCaptureMode).
+    """
+    from cuda.bindings import driver as cu
+
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    _, before = cu.cuThreadExchangeStreamCaptureMode(mode)
+    try:
+        yield
+    finally:
+        cu.cuThreadExchangeStreamCaptureMode(before)
 
 
 def _made_zeros(device: int) -> Tensor:

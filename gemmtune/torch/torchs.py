@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -44,6 +45,10 @@ class Absent:
     def writes(self, out: Tensor) -> bool:
         """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
         return holds(out, self.shape, self.dtype, self.device)
+
+
+#: What lacked memory is tried again after this time: looking for memory makes torch give back what it keeps.
+MEMORY_SECONDS: Final = 60.0
 
 
 class Passing(str):

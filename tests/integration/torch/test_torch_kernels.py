@@ -51,13 +51,18 @@ class Calls:
 
 @dataclass
 class State:
-    """torch's state at a call, and its allocations with their threads and streams."""
+    """torch's state at a call, and its allocations with their threads and streams.
+
+    Attributes:
+        unhindered: whether each allocation is one that a capture on another thread survives.
+    """
 
     stream: int = 1
     device: int = 0
     capturing: bool = False
     made: list[torch.Tensor] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)
+    unhindered: list[bool] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -68,6 +73,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
         # Never freed here, so addresses are unique.
         now.made.append(torch.full((size,), 7, dtype=torch.uint8))
         now.asked.append((threading.get_ident(), current.stream))
+        now.unhindered.append(getattr(current, "relaxed", False))
         return now.made[-1]
 
     current = threading.local()
@@ -78,6 +84,12 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
         current.stream = handle
         yield
         current.stream = 0
+
+    @contextmanager
+    def unhindered() -> Iterator[None]:
+        current.relaxed = True
+        yield
+        current.relaxed = False
 
     @contextmanager
     def device(index: int) -> Iterator[None]:
@@ -91,6 +103,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
     monkeypatch.setattr(streams, "allocated", allocated)
+    monkeypatch.setattr(streams, "unhindered", unhindered)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now.stream)
     monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(streams, "_QUEUES", {})
@@ -235,6 +248,7 @@ def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(stat
     # Another thread allocates kept memory, because pools belong to threads, for the stream that uses it.
     assert {thread == threading.get_ident() for thread, _ in state.asked} == {False}
     assert {stream for _, stream in state.asked} == {1}
+    assert all(state.unhindered)
 
 
 def test_much_scratch_memory_is_of_one_call_alone(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

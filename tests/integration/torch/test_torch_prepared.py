@@ -17,10 +17,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import configure, kernels, proofs, torchs  # noqa: E402
+from gemmtune.torch import configure, kernels, proofs, streams, torchs  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
+from space.devices import profile_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
+from workers.cuda import calls  # noqa: E402
+from workers.cuda.driver import CudaError  # noqa: E402
 
 CONFIG = family_named("sm90_wgmma").config({})
 TRIED = proofs._tried
@@ -181,12 +184,47 @@ def test_a_proof_that_lacked_memory_is_tried_again_after_a_minute(
     assert tried == 2
 
 
+def test_a_kernel_that_lacked_memory_to_load_is_loaded_after_a_minute(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, name = 100.0, "CUDA_ERROR_OUT_OF_MEMORY"
+
+    def call(*_: object) -> SimpleNamespace:
+        raise CudaError("cuLibraryLoadData", name)
+
+    def looked_up(problem: Gemm, device: int, *_: object) -> kernels.Kernel | str:
+        found = Found(CONFIG, "measured", "", program=b"cubin")
+        made = kernels._loaded(problem, found, device, profile_named("NVIDIA H200"))
+        return made if isinstance(made, str) else prepared.kernel(proved=True)
+
+    for module in (kernels, torchs):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(kernels, "_looked_up", looked_up)
+    monkeypatch.setattr(streams, "allocated", lambda size, device: torch.empty(size, dtype=torch.uint8))
+    monkeypatch.setattr(calls, "Call", call)
+    a, b = torch.ones(64, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
+    found = prepared.prepare()
+    assert isinstance(found, kernels.Absent)
+    assert found.pending
+    monkeypatch.setattr(calls, "Call", lambda *_: SimpleNamespace(scratch={}))
+    found.launch(a, b, None, None, 1.0, 1.0)
+    assert prepared.prepare() is found
+    now = 161.0
+    found.launch(a, b, None, None, 1.0, 1.0)
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+    name = "CUDA_ERROR_INVALID_IMAGE"
+    monkeypatch.setattr(calls, "Call", call)
+    refused = prepared.prepare("another")
+    assert isinstance(refused, kernels.Absent)
+    assert not refused.pending
+
+
 def on_the_cpu(patched: pytest.MonkeyPatch, difference: Callable[..., str]) -> Callable[..., str]:
     """How a proof is tried, without a GPU."""
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
     patched.setattr(proofs, "_stream", lambda _: stream)
-    patched.setattr(proofs, "unhindered", nullcontext)
-    patched.setattr(proofs, "streams", SimpleNamespace(queue=lambda *_: SimpleNamespace(forget=lambda: None)))
+    queue = SimpleNamespace(forget=lambda: None)
+    patched.setattr(proofs, "streams", SimpleNamespace(queue=lambda *_: queue, unhindered=nullcontext))
     patched.setattr(proofs, "difference", difference)
     for name in ("device", "stream"):
         patched.setattr(torch.cuda, name, nullcontext)
