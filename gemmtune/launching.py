@@ -73,6 +73,7 @@ def launch(
     device = device_of(a, "a")
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.device import current
+    from workers.cuda.driver import CudaError
 
     given = () if scales is None else tuple(scales)
     if len(given) not in (0, 2):
@@ -96,7 +97,7 @@ def launch(
             call = _call(source, problem, device, stream, owner, apart)
             _check(call, *arrays, *factors)
             call.on(*(array.address for array in (*arrays, *factors)))
-    except (SpaceError, WorkerError, TunerError) as error:
+    except (CudaError, SpaceError, WorkerError, TunerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
 
 

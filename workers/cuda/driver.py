@@ -150,15 +150,6 @@ class Event:
         """Waits until the stream has passed it; kernel errors surface here."""
         check("cuEventSynchronize", cu.cuEventSynchronize(self._handle))
 
-    @property
-    def passed(self) -> bool:
-        """Whether the stream has passed it; kernel errors surface here."""
-        (error,) = cu.cuEventQuery(self._handle)
-        if error == cu.CUresult.CUDA_ERROR_NOT_READY:
-            return False
-        check("cuEventQuery", (error,))
-        return True
-
     def until_us(self, end: Event) -> float:
         """Microseconds from this event to a later one, both passed."""
         return float(check("cuEventElapsedTime", cu.cuEventElapsedTime(self._handle, end._handle))) * 1e3
@@ -184,11 +175,6 @@ class Stopwatch:
     def wait(self) -> None:
         """Waits until that work is done."""
         self._end.wait()
-
-    @property
-    def done(self) -> bool:
-        """Whether that work is done."""
-        return self._end.passed
 
     @property
     def us(self) -> float:

@@ -86,11 +86,6 @@ class TimedGraph:
             watches[-1].wait()
         return tuple(watch.us / self.launches for watch in watches)
 
-    @property
-    def busy(self) -> bool:
-        """Whether the device still works on replays that were started and not fetched."""
-        return self._pending > 0 and not self._watches[self._pending - 1].done
-
     def heat_up(self, stream: Stream) -> list[float]:
         """Keeps the device busy until its clock has settled; the samples meanwhile, in microseconds of one launch."""
         taken: list[float] = []
