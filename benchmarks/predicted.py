@@ -4,8 +4,9 @@ python -m benchmarks.predicted benchmarks/stores/h100_other --out benchmarks/res
 
 Reads the backups of stores in a folder. Of the tune behind each best that is served it takes the screening of our own
 families: the time of the fastest candidate as a share of that of the config that an answer would predict, and of the
-fastest among the first candidates that were measured. A prediction that was tried and is not correct counts as 0. The
-fastest of a tune is not the fastest of all that is legal: `benchmarks.search` knows that, of recordings.
+fastest among the first candidates that were measured. A prediction that was tried and is not correct counts as 0. A
+tune that did not try it is left out of its line, and counted. The fastest of a tune is not the fastest of all that is
+legal: `benchmarks.search` knows that, of recordings.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ def table(tunes: Sequence[Tune]) -> Iterator[str]:
                 f"| {f'{count} measurements' if count else 'the prediction'} | {len(told)} | {mean:.3f} "
                 f"| {low:.3f} | {least:.3f} | {min(told)[1]} |"
             )
+    untried = sum(tune.shares[0] is None for tune in tunes)
+    yield ""
+    yield f"{untried} of {len(tunes)} tunes did not try today's prediction and are not in its line."
 
 
 def main() -> None:

@@ -41,8 +41,9 @@ def test_a_prediction_is_compared_with_the_fastest_of_its_tune(
     assert tune.shares == (share, pytest.approx(10 / 12), 1.0, 1.0)
 
 
-def test_the_table_names_the_worst_and_counts_only_predictions_that_were_tried() -> None:
+def test_the_table_names_the_worst_and_counts_the_predictions_that_were_not_tried() -> None:
     tunes = [Tune("a", (0.5, 1.0, 1.0, 1.0)), Tune("b", (1.0, 0.8, 1.0, 1.0)), Tune("c", (None, 1.0, 1.0, 1.0))]
     lines = [*table(tunes)]
     assert lines[2] == "| the prediction | 2 | 0.707 | 0.500 | 0.500 | a |"
     assert lines[3] == "| 4 measurements | 3 | 0.928 | 0.800 | 0.800 | b |"
+    assert lines[-1] == "1 of 3 tunes did not try today's prediction and are not in its line."
