@@ -41,7 +41,8 @@ LONGEST_REPLAY_US: Final = 100_000.0
 LOOK_AROUND_SECONDS: Final = 1.0
 #: The GPU rests at least this long before a screening's replays, and as long as it would work for a candidate that is
 #: as fast as the fastest so far. At half of its time at work a GPU stays below its power limit, an average over a tenth
-#: of a second: what remains is the clock that the candidate's own power leaves it, as under `burst`. `benchmarks.sustained_order` measures how well that predicts the order of `sustained` times.
+#: of a second: what remains is the clock that the candidate's own power leaves it, as under `burst`.
+#: `benchmarks.sustained_order` measures how well that predicts the order of `sustained` times.
 REST_SECONDS: Final = 0.005
 #: Elements and threads of the small kernel around products under `chain`.
 NEIGHBOUR_ELEMENTS, NEIGHBOUR_THREADS = 4096, 256
