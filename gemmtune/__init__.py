@@ -17,6 +17,10 @@ def __getattr__(name: str) -> object:
         from gemmtune import launching
 
         return launching.launch
+    if name == "torch":
+        import gemmtune.torch
+
+        return gemmtune.torch
     if name in __all__:
         from gemmtune import client
 

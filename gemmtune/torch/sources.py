@@ -177,6 +177,7 @@ def configure(
 
     Raises:
         ValueError: `trusted`, `verify` or `neighbours` has another word, or `trusted` is one text instead of a list.
+        TableError: `source` is a path and nothing is there. What is there is opened by the first product.
     """
     if neighbours not in NEIGHBOURS:
         raise ValueError(f"neighbours = {neighbours!r} is unknown: use {' or '.join(NEIGHBOURS)}")
@@ -186,6 +187,8 @@ def configure(
         raise ValueError(f"trusted = {trusted!r} is one text: give a list, as in [{trusted!r}]")
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
+    if isinstance(source, str | Path) and source:
+        _check_there(str(source))
     with _LOCK:
         if CHOSEN.store is not None:
             # Whoever still asks it opens a connection anew.
@@ -221,11 +224,17 @@ def _open(asked: _Configuration) -> Source:
         document = read_document(Path(text))
         bests = TableBests(bests_in(document, Path(text)))
         return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
-    if text and "://" not in text and not Path(text).expanduser().exists():
+    if text:
+        _check_there(text)
+    # What was named is only read: an empty store in place of a misspelt bundle would go on with guesses.
+    asked.store = Store.open(database_url(text), create=False) if text else Store.open(settings().db_url)
+    return Bests(asked.store, trusted, neighbours)
+
+
+def _check_there(text: str) -> None:
+    """Refuses a path at which nothing is: products would be computed by torch, and only a log would say so."""
+    if "://" not in text and not Path(text).expanduser().exists():
         raise TableError(
             f"{text} is not there: give configure() a table (….json) or a folder of `gemmtune export`, a store of "
             f"`gemmtune tune`, or the URL of a service"
         )
-    # What was named is only read: an empty store in place of a misspelt bundle would go on with guesses.
-    asked.store = Store.open(database_url(text), create=False) if text else Store.open(settings().db_url)
-    return Bests(asked.store, trusted, neighbours)

@@ -24,6 +24,9 @@ def test_a_block_works_as_it_is_printed(block: Block, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     config, _ = MODELS["Llama 3 8B"]
     (tmp_path / "work" / "config.json").write_text(json.dumps(config))
+    # What `configure` is given has to be there; nothing asks it.
+    (tmp_path / "work" / "table.json").touch()
+    (tmp_path / "work" / "bundle").mkdir()
     try:
         assert_as_printed(Terminal(tmp_path, {}, "").run([block]))
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make tes
 
 from gemmtune.torch import configure, sources
 from space.kinds.gemm import Gemm
-from tuner.errors import StoreError, TunerError
+from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
 
 
@@ -27,18 +29,18 @@ def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monke
         return SimpleNamespace(named=named)
 
     monkeypatch.setattr(sources, "_open", open_)
-    configure("before.json")
+    configure("http://before")
     try:
         looking = threading.Thread(target=sources.chosen)
         looking.start()
         assert opening.wait(10)
-        configuring = threading.Thread(target=configure, args=("after.json",))
+        configuring = threading.Thread(target=configure, args=("http://after",))
         configuring.start()
         configuring.join(0.2)  # it may wait until the earlier one is open
         opened.set()
         for each in (looking, configuring):
             each.join(10)
-        assert sources.chosen().named == "after.json"  # type: ignore[attr-defined]
+        assert sources.chosen().named == "http://after"  # type: ignore[attr-defined]
     finally:
         opened.set()
         configure()
@@ -49,15 +51,32 @@ def test_one_word_is_no_list_of_trusted_sources() -> None:
         configure(trusted="measured")
 
 
-@pytest.mark.parametrize("named", ["bundel/", "store.db", "~/no/such/store.db", "sqlite:///no_store.db"])
+@pytest.mark.parametrize("named", ["bundel/", "table.json", "store.db", "~/no/such/store.db"])
+def test_a_path_at_which_nothing_is_is_refused_before_the_first_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    # torch would compute all products, and only a log would say so.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = sources.CHOSEN.generation
+    with pytest.raises(TableError, match="is not there: give"):
+        configure(named)
+    assert sources.CHOSEN.generation == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", ["bundle", "store.db", "sqlite:///no_store.db"])
 def test_what_is_named_and_not_there_is_no_empty_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     # It was made, and whoever had misspelt a bundle ran on predictions.
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    configure(named)
+    there = tmp_path / named
+    if "://" not in named:
+        there.touch()
     try:
+        configure(named)
+        there.unlink(missing_ok=True)
         with pytest.raises(TunerError, match="is not there"):
             sources.chosen()
         assert list(tmp_path.iterdir()) == []
@@ -98,3 +117,8 @@ def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
         assert found.for_now, "for nine times as long as the failure took"
     assert not failures
     assert not found.for_now
+
+
+def test_the_package_has_it_without_an_import_of_its_own() -> None:
+    said = "import gemmtune; print(gemmtune.torch.record.__name__)"
+    assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True).stdout == "record\n"
