@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.access import AccessPolicy
 from api.addresses import ClientAddresses
 from api.auth import Caller, TokenCache
-from api.bodies import Bodies, LimitedBody, SlowReader, discard, send_in_pieces
+from api.bodies import Bodies, LimitedBody, SlowReader, discard
+from api.exchange import Exchange
 from api.heads import answer_head
 from api.http_errors import HttpError
 from api.limits import RateLimiter, check_headers, check_query
@@ -39,15 +40,6 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 #: Probes have buckets of their own, by address: a busy caller must not look like a dead service.
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 _PROBES_PER_SECOND: Final = 50.0
-#: Response headers, unless an endpoint sets its own.
-_HEADERS: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-_JSON_HEADERS: Final = ((b"content-type", b"application/json"), *_HEADERS)
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -75,74 +67,38 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 0
-        body: LimitedBody | None = None
-        headers = dict(scope["headers"])
-        request_id = self._request_id(headers)
-        caller = self._token_cache.caller(headers.get(b"authorization"))
-        address = self._addresses.of(scope)
-        # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
-        who = f"address {address}" if isinstance(caller, HttpError) else f"caller {caller.name}"
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = _with_headers(message.get("headers", ()), request_id)
-                await send(message)
-            else:
-                await send_in_pieces(send, message)
-
-        if (turn := self._turns.begin(who, started)) is not None:
+        exchange = self._begin(scope)
+        if (turn := self._turns.begin(exchange.who, exchange.started)) is not None:
             await turn
         try:
-            if len(headers) != len(scope["headers"]):
-                check_headers(scope["headers"])
-            self._check_host(headers.get(b"host", b""))
-            if scope["method"] not in _BODILESS:
-                self._check_origin(headers)
-            self._check_rate(scope["path"], who, address)
-            text = self._fast_answer(scope, caller)
+            self._admit(exchange)
+            text = self._fast_answer(exchange)
             if text is not None and not isinstance(text, bytes):
                 text = await text()
             if text is None:
-                scope.setdefault("state", {}).update(request_id=request_id, caller=caller, who=who)
-                check_query(scope["query_string"])
-                # Probes answer everybody, and read no body.
-                if scope["method"] not in _BODILESS and scope["path"] not in _PROBES:
-                    # Nothing of a body is kept, let alone parsed, before its sender is known.
-                    if isinstance(caller, HttpError):
-                        raise caller
-                    body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
-                    await body.read()
-                    receive = body.receive
-                if scope["method"] == "HEAD":
-                    await answer_head(self._app, scope, receive, send_with_headers)
-                else:
-                    await self._app(scope, receive, send_with_headers)
+                await self._pass_on(exchange, receive, send)
             else:
-                status = 200
-                for message in _json_messages(text, request_id):
-                    await send(message)
+                start, end = exchange.answer(text)
+                await send(start)
+                await send(end)
         except HttpError as refusal:
-            unread = body is None or refusal.status_code == 413
-            if unread and scope["method"] not in _BODILESS and b"expect" not in headers:
-                await discard(receive)
-            await refusal.response(request_id)(scope, receive, send_with_headers)
+            await _refuse(exchange, refusal, receive, send)
         except SlowReader as slow:
-            _log.warning("%s: %s; its connection is closed", who, slow, extra={"fields": {"request_id": request_id}})
+            fields = {"request_id": exchange.request_id}
+            _log.warning("%s: %s; its connection is closed", exchange.who, slow, extra={"fields": fields})
             raise
         except Exception:
-            fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"]}
+            fields = {"request_id": exchange.request_id, "method": scope["method"], "path": scope["path"]}
             _log.exception("unexpected failure", extra={"fields": fields})
-            if status:
+            if exchange.status:
                 raise  # the response has begun: only closing the connection tells the client
             detail = "gemmtune has a defect; the service's log has the details under this request's id"
-            await HttpError(500, "internal", detail).response(request_id)(scope, receive, send_with_headers)
+            defect = HttpError(500, "internal", detail)
+            await defect.response(exchange.request_id)(scope, receive, exchange.sending(send))
         finally:
-            if body is not None:
-                body.release(status)
-            self._record(scope, status, time.perf_counter() - started, request_id, caller, address)
+            if exchange.body is not None:
+                exchange.body.release(exchange.status)
+            self._record(exchange)
 
     def answer_now(self, scope: Scope, send: Callable[[Message], object]) -> bool:
         """Answers a plain GET from memory, on the calling thread; everything else is left to the event loop.
@@ -153,41 +109,87 @@ class RequestMiddleware:
         Returns:
             False if nothing was sent, counted or logged.
         """
-        if scope["path"] not in self._fast_paths:
+        fast_path = self._fast_paths.get(scope["path"])
+        if fast_path is None or scope["method"] != "GET":
             return False
-        started, headers = time.perf_counter(), dict(scope["headers"])
-        caller = self._token_cache.caller(headers.get(b"authorization"))
+        exchange = self._begin(scope)
+        headers, caller, who = exchange.headers, exchange.caller, exchange.who
         if (
             isinstance(caller, HttpError) or len(headers) != len(scope["headers"])
             or not self._knows(headers.get(b"host", b""))
         ):  # fmt: skip
             return False
         # Callers that hurry take turns on the event loop.
-        if self._rate_limiter.hurries(who := f"caller {caller.name}"):
+        if self._rate_limiter.hurries(who):
             return False
-        text = self._fast_answer(scope, caller)
+        text = fast_path(scope["query_string"], caller)
         if not isinstance(text, bytes):
             return False
         self._rate_limiter.wait_seconds(who)
-        request_id = self._request_id(headers)
-        for message in _json_messages(text, request_id):
-            send(message)
-        address = self._addresses.of(scope)
-        self._record(scope, 200, time.perf_counter() - started, request_id, caller, address)
+        start, end = exchange.answer(text)
+        send(start)
+        send(end)
+        self._record(exchange)
         return True
+
+    def _begin(self, scope: Scope) -> Exchange:
+        started, headers = time.perf_counter(), dict(scope["headers"])
+        caller, address = self._token_cache.caller(headers.get(b"authorization")), self._addresses.of(scope)
+        # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
+        who = f"address {address}" if isinstance(caller, HttpError) else f"caller {caller.name}"
+        return Exchange(scope, started, headers, caller, address, who, self._request_id(headers))
 
     def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")
         safe = given and _REQUEST_ID.fullmatch(given)
         return safe[0].decode() if safe else f"{self._process}-{next(self._ids):x}"
 
-    def _fast_answer(
-        self, scope: Scope, caller: Caller | HttpError
-    ) -> bytes | Callable[[], Awaitable[bytes | None]] | None:
+    def _admit(self, exchange: Exchange) -> None:
+        """Refuses what this service accepts from nobody, whatever is asked.
+
+        Raises:
+            HttpError: a header is repeated, the host or the origin is wrong, or the caller asks too often.
+        """
+        scope, headers = exchange.scope, exchange.headers
+        if len(headers) != len(scope["headers"]):
+            check_headers(scope["headers"])
+        if not self._knows(host := headers.get(b"host", b"")):
+            raise self._wrong_host(host)
+        if scope["method"] not in _BODILESS:
+            self._check_origin(headers)
+        self._check_rate(scope["path"], exchange.who, exchange.address)
+
+    def _fast_answer(self, exchange: Exchange) -> bytes | Callable[[], Awaitable[bytes | None]] | None:
+        scope, caller = exchange.scope, exchange.caller
         fast_path = self._fast_paths.get(scope["path"])
         if fast_path is None or scope["method"] != "GET" or isinstance(caller, HttpError):
             return None
         return fast_path(scope["query_string"], caller)
+
+    async def _pass_on(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """Lets the application answer, after the body has arrived.
+
+        Raises:
+            HttpError: the query or the body breaks a limit, or a body's sender is unknown.
+        """
+        scope = exchange.scope
+        scope.setdefault("state", {}).update(
+            request_id=exchange.request_id, caller=exchange.caller, who=exchange.who
+        )  # fmt: skip
+        check_query(scope["query_string"])
+        # Probes answer everybody, and read no body.
+        if scope["method"] not in _BODILESS and scope["path"] not in _PROBES:
+            # Nothing of a body is kept, let alone parsed, before its sender is known.
+            if isinstance(exchange.caller, HttpError):
+                raise exchange.caller
+            length = exchange.headers.get(b"content-length")
+            exchange.body = LimitedBody(self._bodies, scope["path"], length, exchange.who, receive)
+            await exchange.body.read()
+            receive = exchange.body.receive
+        if scope["method"] == "HEAD":
+            await answer_head(self._app, scope, receive, exchange.sending(send))
+        else:
+            await self._app(scope, receive, exchange.sending(send))
 
     def _knows(self, host: bytes) -> bool:
         if self._hosts is None:
@@ -195,11 +197,10 @@ class RequestMiddleware:
         name = host.decode("latin-1").lower()
         return name in self._hosts or name.rpartition(":")[0] in self._hosts
 
-    def _check_host(self, host: bytes) -> None:
-        if not self._knows(host):
-            name, known = host.decode("latin-1").lower()[:100], ", ".join(sorted(self._hosts or ()))
-            raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name!r}: use "
-                            f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
+    def _wrong_host(self, host: bytes) -> HttpError:
+        name, known = host.decode("latin-1").lower()[:100], ", ".join(sorted(self._hosts or ()))
+        return HttpError(421, "wrong-host", f"this service does not accept requests for host {name!r}: use "
+                         f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuses orders that a browser sends for a page of another site: no token tells them from the user's own."""
@@ -217,25 +218,21 @@ class RequestMiddleware:
                       "with POST /v1/best:batch")  # fmt: skip
             raise HttpError(429, "too-often", detail, {"Retry-After": str(max(1, round(wait + 0.5)))})
 
-    def _record(
-        self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpError, address: str
-    ) -> None:
+    def _record(self, exchange: Exchange) -> None:
+        scope, caller, status = exchange.scope, exchange.caller, exchange.status
+        path, method = scope["path"], scope["method"]
+        seconds = time.perf_counter() - exchange.started
         # Metric labels never come from the client: made-up paths and methods must not grow our memory.
-        route = scope.get("route")
-        template = str(getattr(route, "path", "")) or (scope["path"] if scope["path"] in self._fast_paths else "none")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._requests.count(template, method, status, seconds)
+        template = path if path in self._fast_paths else str(getattr(scope.get("route"), "path", "")) or "none"
+        self._requests.count(template, method if method in _METHODS else "other", status, seconds)
         name = caller.name if isinstance(caller, Caller) else None
-        self._log.add(request_id, method, scope["path"], status, seconds, name, address)
+        self._log.add(exchange.request_id, method, path, status, seconds, name, exchange.address)
 
 
-def _json_messages(text: bytes, request_id: str) -> tuple[Message, Message]:
-    """An answer from memory, as ASGI's two messages."""
-    headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
-    start = {"type": "http.response.start", "status": 200, "headers": headers}
-    return start, {"type": "http.response.body", "body": text}
-
-
-def _with_headers(given: Collection[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
-    names = {name for name, _ in given}
-    return [*given, *(pair for pair in _HEADERS if pair[0] not in names), (b"x-request-id", request_id.encode())]
+async def _refuse(exchange: Exchange, refusal: HttpError, receive: Receive, send: Send) -> None:
+    """Answers with a refusal; before that reads what the client still sends, or it would never see the answer."""
+    scope = exchange.scope
+    unread = exchange.body is None or refusal.status_code == 413
+    if unread and scope["method"] not in _BODILESS and b"expect" not in exchange.headers:
+        await discard(receive)
+    await refusal.response(exchange.request_id)(scope, receive, exchange.sending(send))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -13,9 +13,15 @@ from api.encoding import Rendered
 from api.http_errors import HttpError
 from api.schemas import Absent, Strict
 from space.errors import ConfigError
-from tuner.tables.exporters import exporter_named
+from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import MIN_GAIN, guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
+
+if TYPE_CHECKING:
+    Format = str
+else:
+    #: A format of single files: an answer has no room for a folder.
+    Format = Literal[tuple(name for name, exporter in EXPORTERS.items() if not exporter.FOLDER)]
 
 #: Renderings kept: a few formats of a few devices.
 _MOST_KEPT: Final = 16
@@ -24,7 +30,7 @@ _MOST_KEPT: Final = 16
 class TableQuery(Strict):
     """The format of a table, and the guard before it."""
 
-    format: Literal["json", "csv", "parquet", "tunableop"] = "json"
+    format: Format = "json"
     min_gain: (
         Annotated[
             float,
@@ -74,7 +80,7 @@ def _rendered(device: str, query: TableQuery, document: dict[str, Any]) -> Rende
     exporter = exporter_named(query.format)
     table = guarded(document, MIN_GAIN if query.min_gain is None else query.min_gain)
     try:
-        files = exporter.files(table, Wanted(f"{device}.{query.format}", torch=query.torch))
+        files = exporter.files(table, ExportOptions(f"{device}.{query.format}", torch=query.torch))
     except ConfigError as error:
         raise HttpError(422, "bad-input", str(error)) from error
     return Rendered(next(iter(files.values())), exporter.MEDIA_TYPE)

@@ -25,7 +25,7 @@ from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
 from api.views.kept import ViewsDependency
 from tuner.tables.entries import canonical
-from tuner.tables.exporters import EXPORTERS
+from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.library import library_table
 from tuner.tables.tables import SCHEMA
 
@@ -148,8 +148,10 @@ async def get_table(
         formats: TableFormats = request.app.state.table_formats
 
         def read() -> dict[str, Any]:
-            of_library = query.format == "tunableop"
-            return library_table(views.store, device) if of_library else orjson.loads(b"".join(rendered(view)))
+            if exporter_named(query.format).OF_LIBRARY:
+                return library_table(views.store, device)
+            found: dict[str, Any] = orjson.loads(b"".join(rendered(view)))
+            return found
 
         # Of a large table each takes seconds and a multiple of its size.
         return await views.run(lambda: formats.of(device, view.content, query, read).response(request), slow=True)

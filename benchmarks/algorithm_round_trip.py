@@ -35,7 +35,7 @@ from space.kinds.gemm import Gemm
 from space.registry import config_named
 from tuner.tables.exporters import tunableop
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
 from workers.cuda.device import identity_here
 from workers.cuda.driver import CudaError
 from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, attributes
@@ -159,7 +159,7 @@ def exported(problem: Gemm, config: Config, us: float, device: str, version: str
         "config": {"family": config.family, "knobs": config.knobs, "key": config.key},
     }  # fmt: skip
     table = Guarded({"device": device}, [entry], [], {}, 0.0)
-    files = tunableop.files(table, Wanted("table.csv", torch="2.14.1"))
+    files = tunableop.files(table, ExportOptions("table.csv", torch="2.14.1"))
     lines = next(iter(files.values())).decode().splitlines()
     for line in lines:
         if not line.startswith("Validator,"):

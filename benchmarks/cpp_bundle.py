@@ -42,7 +42,7 @@ from tuner.files import export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.programs import plans_of
 from tuner.tables.tables import chosen_bests, read_document, table_of
 from workers.build import Build, compile_source
@@ -202,10 +202,10 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
          "provenance": each["provenance"] | {"nvrtc": programs[key].nvrtc}}
         for each in document["entries"] if (key := each["problem"]["key"]) in programs
     ]  # fmt: skip
-    wanted = Wanted(
+    options = ExportOptions(
         "bundle", program=lambda each: programs[each["problem"]["key"]].cubin, plan=plans_of(str(document["device"]))
     )
-    export_folder(folder, exporter_named("bundle").files(Guarded(document, entries, [], {}, 0.0), wanted))
+    export_folder(folder, exporter_named("bundle").files(Guarded(document, entries, [], {}, 0.0), options))
     return folder
 
 

@@ -36,7 +36,7 @@ from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
-from tuner.evidence.picks import Field, paired, versus
+from tuner.evidence.picks import Rivals, paired, versus
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
@@ -113,8 +113,8 @@ class Finals:
             for key, one in self.by_policy[Policy.SUSTAINED].items()
         }  # fmt: skip
         by_policy = {**self.by_policy, Policy.SUSTAINED: drawn}
-        rivals = [one for taken in by_policy.values() for one in taken.values()]
-        won = Field(self.problem, self.device, rivals).winner(Policy.SUSTAINED)
+        finals = [one for taken in by_policy.values() for one in taken.values()]
+        won = Rivals(self.problem, self.device, finals).winner(Policy.SUSTAINED)
         return self.by_policy[Policy.SUSTAINED][won.config.key]
 
     def places(self) -> Iterator[tuple[int, float]]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.published import add_out, publish
 from space.problem import Problem
-from tuner.evidence.picks import LIBRARY, pick, standings, verdicts
+from tuner.evidence.picks import LIBRARY, pick, precedence, standings
 from workers.measurement import Measurement, Outcome
 from workers.recording import read_recording
 
@@ -60,7 +60,7 @@ def finals_of(folder: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
         recording = read_recording(path)
         finals = [one for one, _ in recording.measurements if one.stage == "final" and one.outcome is Outcome.CORRECT]
         of_policy = {policy: [one for one in finals if one.policy is policy and one.config.family != LIBRARY]
-                     for policy in verdicts(recording.problem, recording.facts.name)}  # fmt: skip
+                     for policy in precedence(recording.problem, recording.facts.name)}  # fmt: skip
         own = next(filter(None, of_policy.values()), [])
         if len(own) > 1:
             yield recording.problem, own, recording.facts.name

@@ -21,7 +21,7 @@ from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, tune
 from tuner.tables.exporters import json_table
 from tuner.tables.exporters.guard import Guarded, guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.shapes import Shapes, weighted
 from tuner.tables.tables import table
 from workers.errors import WorkerError
@@ -143,7 +143,7 @@ def written(chosen: Guarded, path: Path, keys: Sequence[str] | None = None) -> P
     """The table as `gemmtune export --format json --min-gain` writes it, or only the entries with some keys."""
     document: Mapping[str, Any] = chosen.document
     part = guarded(document, chosen.min_gain, set(keys) if keys is not None else _keys(chosen))
-    for name, content in json_table.files(part, Wanted(str(path))).items():
+    for name, content in json_table.files(part, ExportOptions(str(path))).items():
         export_file(Path(name), content)
     return path
 

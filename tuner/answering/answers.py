@@ -26,7 +26,7 @@ from tuner.answering.grounds import taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import staleness
 from tuner.evidence.legality import forbidden
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
 from tuner.evidence.stats import median_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
@@ -122,7 +122,7 @@ def _unmeasured(
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
     device = profile.name
-    policy = policy or verdicts(problem, device)[0]
+    policy = policy or precedence(problem, device)[0]
     if problem.min_bytes > profile.memory_bytes:
         needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
         return _none(problem, device, policy, f"{needs}, {device} has {profile.memory_bytes / 2**30:,.0f} GiB")
@@ -131,7 +131,7 @@ def _unmeasured(
     except FamilyError as error:
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
     asked = _Question(problem, profile, family, policy, model.on(device) if model else None)
-    wanted = (policy, *verdicts(problem, device))
+    wanted = (policy, *precedence(problem, device))
     neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge, wanted)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)

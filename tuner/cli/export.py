@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,21 +14,26 @@ from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import say
 from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
+from tuner.evidence.store import Store
 from tuner.files import export_file, export_files, export_folder
 from tuner.settings import settings
-from tuner.tables.exporters import exporter_named
-from tuner.tables.exporters.bundle import with_programs
+from tuner.tables.exporters import EXPORTERS, Exporter, exporter_named, json_table
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
-from tuner.tables.exporters.tunableop import with_rows
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
+from tuner.tables.importers.source import Asked
 from tuner.tables.library import library_table
 from tuner.tables.programs import plans_of, programs_of, stale
 from tuner.tables.tables import chosen_bests, table, table_bytes
+from workers.measurement import Policy
+
+#: The format of `--all`, and of an export that names none.
+_WHOLE: Final = json_table.NAME
+_FORMATS: Final = f"{', '.join([*EXPORTERS][:-1])} or {[*EXPORTERS][-1]}."
 
 
 def export(
     out: Annotated[Path, typer.Option(help="File to write; for a bundle, a new folder.")],
-    format: Annotated[str, typer.Option("--format", help="json, csv, parquet, tunableop or bundle.")] = "json",
+    format: Annotated[str, typer.Option("--format", help=_FORMATS)] = _WHOLE,
     device: DeviceName = AUTO,
     min_gain: Annotated[
         float | None,
@@ -57,48 +62,71 @@ def export(
     first choice lies above --min-gain. Any other problem gets null: keep the library there.
     """
     exporter = exporter_named(format)
-    if everything and (format != "json" or min_gain is not None or problems or neighbours != "plain"):
+    if everything and (format != _WHOLE or min_gain is not None or problems or neighbours != "plain"):
         others = "--format, --min-gain, --neighbours and --problems"
         raise ConfigError(f"--all is the whole table as json: leave out {others}")
-    if format == "tunableop" and neighbours != "plain":
-        raise ConfigError("tunableop lists the library's kernels, which never start early: leave out --neighbours")
-    asked = shapes_told(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
-    if asked and not asked.counts:
-        raise ConfigError(f"{' + '.join(map(str, problems or ()))} lists no problem to export: give one that does")
-    keys = {problem.key for problem in asked.counts} if asked else None
+    if exporter.OF_LIBRARY and neighbours != "plain":
+        raise ConfigError(f"{format} lists the library's kernels, which never start early: leave out --neighbours")
+    keys = _listed(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     with existing_store(db) as store:
-        policy = policy_of(None, neighbours)
-        document = library_table(store, device) if format == "tunableop" else table(store, device, policy)
-        tuned = {best.problem.key for best in chosen_bests(store, device)} if keys or format == "tunableop" else set()
-    never = sorted((keys or set()) - tuned)
+        found = _read(store, device, policy_of(None, neighbours), exporter, keys)
     if everything:
-        _export_everything(document, out, as_json)
+        _export_everything(found.document, out, as_json)
         return
-    least = MIN_GAIN if min_gain is None else min_gain
-    chosen = guarded(document, least, keys)
-    if format == "tunableop":
-        uncompared = tuned - {entry["problem"]["key"] for entry in document["entries"]}
-        chosen = with_rows(_without(chosen, sorted(uncompared if keys is None else uncompared & keys)))
-    wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
-    if format == "bundle" and wanted.program:
-        # An entry without a program is left to the library, and the report counts it.
-        chosen, _ = with_programs(chosen, wanted.program)
-    files = exporter.files(chosen, wanted)
-    if format == "bundle":
+    options = ExportOptions(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
+    kept = guarded(found.document, MIN_GAIN if min_gain is None else min_gain, keys)
+    kept = exporter.writable(_with_uncompared(kept, found.uncompared), options)
+    files = exporter.files(kept, options)
+    if exporter.FOLDER:
         export_folder(out, files)
     else:
         export_files({Path(name): content for name, content in files.items()})
-    changed = stale(device, chosen.entries)
-    report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
-              "library": len(chosen.library), "left_out": dict(chosen.left_out),
-              "stale": changed, "never_tuned": never}  # fmt: skip
-    next_step = exporter.next_step(chosen, wanted)
-    if format == "json" and chosen.left_out:
-        next_step = f"--all exports those too, with their evidence\n{next_step}"
-    if keys and never:
-        said = "was" if len(never) == 1 else "were"
-        next_step = f"{len(never):,} of {len(keys):,} problems in the files {said} never tuned on {device}\n{next_step}"
-    say(_report(chosen, out, _changed(changed) + next_step.rstrip()), report, as_json)
+    changed = stale(device, kept.entries)
+    lines = _lines(out, kept, found, changed)
+    if format == _WHOLE and kept.left_out:
+        lines.append("--all exports those too, with their evidence")
+    if step := exporter.next_step(kept, options):
+        lines.append(step)
+    report = {"out": str(out), "files": sorted(files), "entries": len(kept.entries), "min_gain": kept.min_gain,
+              "library": len(kept.library), "left_out": dict(kept.left_out),
+              "stale": changed, "never_tuned": found.never_tuned}  # fmt: skip
+    say("\n".join(lines), report, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a store has for an export.
+
+    Attributes:
+        document: the table.
+        listed: number of problems in the user's files.
+        never_tuned: keys of those of them that have no best.
+        uncompared: keys of the bests to export that a library's table lacks.
+    """
+
+    document: dict[str, Any]
+    listed: int
+    never_tuned: list[str]
+    uncompared: list[str]
+
+
+def _listed(problems: list[Path], asked: Asked) -> set[str]:
+    """The keys of the problems in files."""
+    counts = shapes_told(problems, asked).counts
+    if not counts:
+        raise ConfigError(f"{' + '.join(map(str, problems))} lists no problem to export: give one that does")
+    return {problem.key for problem in counts}
+
+
+def _read(store: Store, device: str, policy: Policy | None, exporter: Exporter, keys: set[str] | None) -> _Found:
+    document = library_table(store, device) if exporter.OF_LIBRARY else table(store, device, policy)
+    if keys is None and not exporter.OF_LIBRARY:
+        return _Found(document, 0, [], [])
+    tuned = {best.problem.key for best in chosen_bests(store, device)}
+    asked = tuned if keys is None else keys
+    in_table = {entry["problem"]["key"] for entry in document["entries"]}
+    uncompared = sorted((tuned & asked) - in_table) if exporter.OF_LIBRARY else []
+    return _Found(document, len(keys or ()), sorted(asked - tuned), uncompared)
 
 
 def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:
@@ -110,30 +138,36 @@ def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> No
     changed = stale(document["device"], document["entries"])
     if doubtful:
         lines.append("install() leaves those to the library; an export without --all writes null")
-    lines += _changed(changed).splitlines()
+    lines += _changed(changed)
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
               "stale": changed}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 
-def _changed(count: int) -> str:
-    """A line that says how many entries are stale; empty without any."""
+def _with_uncompared(kept: Guarded, uncompared: list[str]) -> Guarded:
+    """The table with the problems that a library's table lacks among those left to the library."""
+    if not uncompared:
+        return kept
+    reason = {"never compared with cuBLASLt's candidates: tune with the extra `gpu`": len(uncompared)}
+    return replace(kept, library=[*kept.library, *uncompared], left_out={**kept.left_out, **reason})
+
+
+def _lines(out: Path, kept: Guarded, found: _Found, changed: int) -> list[str]:
+    """How many entries are written, and why others are not; what is stale; what was never tuned."""
+    lines = [f"{out}: {_bests(len(kept.entries), kept.device)}"]
+    lines += [f"left to the library {count:,} ×: {reason}" for reason, count in kept.left_out.items()]
+    lines += _changed(changed)
+    if never := len(found.never_tuned):
+        said = "was" if never == 1 else "were"
+        lines.append(f"{never:,} of {found.listed:,} problems in the files {said} never tuned on {kept.device}")
+    return lines
+
+
+def _changed(count: int) -> list[str]:
+    """A line that says how many entries are stale; none without any."""
     said = "entry was" if count == 1 else "entries were"
     since = "measured with kernels that have changed since: `gemmtune retune --stale` measures again"
-    return f"{count:,} {said} {since}\n" if count else ""
-
-
-def _without(chosen: Guarded, uncompared: list[str]) -> Guarded:
-    """The table with the problems that a library's table lacks among those left to the library."""
-    reason = {"never compared with cuBLASLt's candidates: tune with the extra `gpu`": len(uncompared)}
-    found = replace(chosen, library=[*chosen.library, *uncompared])
-    return replace(found, left_out={**chosen.left_out, **reason}) if uncompared else found
-
-
-def _report(chosen: Guarded, out: Path, next_step: str) -> str:
-    lines = [f"{out}: {_bests(len(chosen.entries), chosen.device)}"]
-    lines += [f"left to the library {found:,} ×: {reason}" for reason, found in chosen.left_out.items()]
-    return "\n".join([*lines, next_step] if next_step else lines)
+    return [f"{count:,} {said} {since}"] if count else []
 
 
 def _bests(count: int, device: str) -> str:

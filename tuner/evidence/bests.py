@@ -20,7 +20,7 @@ from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, 
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.refutations import refuting
 from tuner.evidence.similarity import REACH, octaves
@@ -162,7 +162,7 @@ def serve(
             .where(BestRow.id.in_([row.id for row in rows.values()]))
         )
     }
-    order = [policy.value for policy in verdicts(problem, device) if policy.value in programs] or sorted(programs)
+    order = [policy.value for policy in precedence(problem, device) if policy.value in programs] or sorted(programs)
     chosen = next((policy for policy in order if programs[policy] == ran), order[0])
     session.execute(
         update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),

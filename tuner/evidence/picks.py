@@ -49,7 +49,7 @@ _DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
 
 
 @lru_cache(maxsize=4096)
-def verdicts(problem: Problem, device: str) -> tuple[Policy, ...]:
+def precedence(problem: Problem, device: str) -> tuple[Policy, ...]:
     """Policies in the order of precedence: the first measured one decides what is served."""
     profile = find_profile(device)
     if profile is not None and power_decides(problem, profile):
@@ -75,16 +75,16 @@ def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, 
         raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
     # Finals may be older than a rule.
     broken = forbidden_among(problem, (entry.measurement.config for entry in correct), correct[0].device)
-    rivals = [entry for entry in correct if entry.measurement.config not in broken]
-    if not rivals:
+    legal = [entry for entry in correct if entry.measurement.config not in broken]
+    if not legal:
         raise NothingCorrect(f"rules forbid every finalist by now: {', '.join(sorted(set(broken.values())))}")
-    field = Field(problem, rivals[0].device, [entry.measurement for entry in rivals])
+    rivals = Rivals(problem, legal[0].device, [entry.measurement for entry in legal])
     bests: list[Best] = []
-    for policy in verdicts(problem, field.device):
-        if field.under(policy):
-            won = field.winner(policy)
-            (winner,) = (entry for entry in rivals if entry.measurement is won)
-            bests.append(_best(field, winner, tried, failed, served=not bests))
+    for policy in precedence(problem, rivals.device):
+        if rivals.under(policy):
+            won = rivals.winner(policy)
+            (winner,) = (entry for entry in legal if entry.measurement is won)
+            bests.append(_best(rivals, winner, tried, failed, served=not bests))
     return bests
 
 
@@ -97,21 +97,21 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
     correct = [rival for rival in rivals if rival.outcome is Outcome.CORRECT]
     if not correct:
         raise ValueError("no rival is correct: nothing can win")
-    return Field(problem, device, correct).winner(correct[0].policy)
+    return Rivals(problem, device, correct).winner(correct[0].policy)
 
 
-class Field:
-    """The rivals of one problem on one device, with their measurements under every policy.
+class Rivals:
+    """All rivals of one problem on one device, with their measurements under every policy.
 
     Attributes:
         device: GPU model.
     """
 
-    def __init__(self, problem: Problem, device: str, rivals: Sequence[Measurement]) -> None:
+    def __init__(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
         self.problem, self.device = problem, device
         self._by_policy: dict[Policy, dict[str, Measurement]] = {}
-        for rival in rivals:
-            self._by_policy.setdefault(rival.policy, {})[rival.config.key] = rival
+        for one in measurements:
+            self._by_policy.setdefault(one.policy, {})[one.config.key] = one
 
     def under(self, policy: Policy) -> list[Measurement]:
         """The measurements under one policy, the library's last."""
@@ -242,13 +242,13 @@ def enumeration_order(config: Config) -> tuple[int, ...]:
     return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)
 
 
-def _best(field: Field, winner: StoredMeasurement, tried: int, failed: dict[str, int], *, served: bool) -> Best:
+def _best(rivals: Rivals, winner: StoredMeasurement, tried: int, failed: dict[str, int], *, served: bool) -> Best:
     won = winner.measurement
-    rivals = field.under(won.policy)
-    library = [rival for rival in rivals if _is_library(rival)]
-    ahead = _ahead(rivals)
+    measured = rivals.under(won.policy)
+    library = [rival for rival in measured if _is_library(rival)]
+    ahead = _ahead(measured)
     return Best(
-        field.problem, field.device, winner.device_kind, winner,
+        rivals.problem, rivals.device, winner.device_kind, winner,
         versus_first=_versus(library[:1], won),
         versus_best=_versus([rival for rival in ahead if _is_library(rival)], won),
         runner_up=next((rival.config for rival in ahead if rival is not won), None), tried=tried, failed=failed,

@@ -34,7 +34,7 @@ from tuner.evidence.models import (
     TokenRow,
 )
 from tuner.evidence.physics import impossible
-from tuner.evidence.picks import bests_of, verdicts
+from tuner.evidence.picks import bests_of, precedence
 from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.records import Best, Provenance, Revocation, StoredMeasurement
 from tuner.evidence.store import Store
@@ -195,7 +195,7 @@ def _deciding(
     kept = {policy: row for policy, row in rows.items() if policy not in taken}
     stays = next((row for row in kept.values() if row.served), None)
     if stays is None and taken:
-        order = [policy.value for policy in verdicts(problem, device)]
+        order = [policy.value for policy in precedence(problem, device)]
         return standing[min(taken, key=order.index)].winner.provenance
     # What is left may be of another version, which this one can't read.
     left = stays or next(iter(kept.values()))

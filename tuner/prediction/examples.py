@@ -20,7 +20,7 @@ from space.config import Config
 from space.family import Family
 from space.problem import Problem
 from space.registry import problem_from_key
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.evidence.store import Store
 from workers.measurement import SCREENING, Measurement, Outcome
 from workers.recording import read_recording
@@ -65,7 +65,7 @@ def from_recordings(folder: Path, family: Family) -> list[Group]:
         recording = read_recording(path)
         measured = recording.of_policy(recording.screens_under)
         problem, device = recording.problem, recording.facts.name
-        groups.append(_group(problem, device, measured, family, recording.of_policy(verdicts(problem, device)[0])))
+        groups.append(_group(problem, device, measured, family, recording.of_policy(precedence(problem, device)[0])))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
@@ -78,7 +78,7 @@ def from_store(store: Store, device: str, family: Family) -> list[Group]:
     groups = []
     for (key, _), taken in studies.items():
         problem = problem_from_key(key)
-        served, screened = verdicts(problem, device)[0], [one for one in taken if one.policy is SCREENING]
+        served, screened = precedence(problem, device)[0], [one for one in taken if one.policy is SCREENING]
         groups.append(_group(problem, device, screened, family, [one for one in taken if one.policy is served]))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from space.devices import DeviceProfile, find_profile, same_multiprocessors
 from space.family import Family
 from tuner.errors import ModelError
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.evidence.similarity import kind_of, octaves
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
@@ -281,7 +281,7 @@ def _served(found: Sequence[_Held], residuals: Sequence[Floats], middle: float) 
         fastest = min(group.served_us, key=lambda config: group.served_us[config])
         row = group.configs.index(fastest)
         predicted = np.log(group.time_us[row]) - left[row] + held.level + middle
-        policy = verdicts(group.problem, group.device)[0].value
+        policy = precedence(group.problem, group.device)[0].value
         errors.setdefault(policy, []).append(float(np.log(group.served_us[fastest]) - predicted))
     return {
         policy: tuple(map(float, np.quantile(of_policy, (0.05, 0.5, 0.95))))

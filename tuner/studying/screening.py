@@ -58,7 +58,7 @@ _ALONE: Final = Guidance()
 Announce = Callable[[Stage, Sequence[Config]], None]
 
 
-def contenders(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:
+def finalist_count(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:
     """How many of the candidates ahead go to the finals.
 
     Args:
@@ -174,7 +174,7 @@ class Search:
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
         if least < FINALISTS:
             return [entry.config for entry in ahead[:least]]
-        kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, MOST_FINALISTS)
+        kept = finalist_count([(entry.median_us, entry.noise) for entry in ahead], least, MOST_FINALISTS)
         near = [entry for entry in ahead[kept:] if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
         leaders = best_of_structures([*ahead[:kept], *near], lambda entry: entry.config, kept, MOST_WITH_STRUCTURES)
         chosen = [entry.config for entry in leaders]

@@ -12,7 +12,7 @@ from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import config_named, problem_from_key
 from tuner.answering.staleness import Built, change
-from tuner.tables.exporters.wanted import Plan, Program
+from tuner.tables.exporters.options import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
 from workers.builder import source_of
 from workers.errors import CacheError

@@ -13,7 +13,7 @@ from typing import Final
 
 from space.devices import find_profile
 from space.problem import Problem
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
 from tuner.tables.tables import TableBests, read_table
 from workers.measurement import Policy
@@ -51,7 +51,7 @@ class RecordedBests:
 def _rank(best: Best, here: str) -> tuple[int, bool, float]:
     """Place of its policy among those that decide what is served of its problem, whether its kernels are older than
     those of the source `here`, and how long ago it was measured."""
-    place, winner = verdicts(best.problem, best.device).index(best.policy), best.winner
+    place, winner = precedence(best.problem, best.device).index(best.policy), best.winner
     return place, winner.provenance.kernel_source_digest != here, -winner.taken_at.timestamp()
 
 

@@ -19,7 +19,7 @@ from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
-from tuner.evidence.picks import LEFT_OUT, STEP, TIE_BAND, Field, standings
+from tuner.evidence.picks import LEFT_OUT, STEP, TIE_BAND, Rivals, standings
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
 from tuner.evidence.stats import median_interval_us, scatter_of
 from tuner.evidence.store import Store
@@ -229,8 +229,8 @@ def _finals(
         of_policy[rival.measurement.policy].append(rival)
     stands = {
         rival.id: one
-        for field in of_policy.values()
-        for rival, one in zip(field, standings([each.measurement for each in field]), strict=True)
+        for alike in of_policy.values()
+        for rival, one in zip(alike, standings([each.measurement for each in alike]), strict=True)
     }
     made = []
     for stored in finals:
@@ -256,14 +256,14 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
     """
     device = finals[0].device if finals else ""
     broken = forbidden_among(problem, (one.measurement.config for one in finals), device)
-    rivals = [one for one in finals if one.measurement.config not in broken]
-    if not rivals:
+    legal = [one for one in finals if one.measurement.config not in broken]
+    if not legal:
         return []
-    field = Field(problem, device, [rival.measurement for rival in rivals])
+    rivals = Rivals(problem, device, [one.measurement for one in legal])
     picks = []
-    for policy in sorted({rival.measurement.policy for rival in rivals}):
-        of_policy = [rival for rival in rivals if rival.measurement.policy is policy]
-        won = field.winner(policy)
+    for policy in sorted({one.measurement.policy for one in legal}):
+        of_policy = [one for one in legal if one.measurement.policy is policy]
+        won = rivals.winner(policy)
         winner = next(rival for rival in of_policy if rival.measurement is won)
         stands = [each.id for each in finals if each.measurement.policy is policy and each.id in bests - {winner.id}]
         sentence = _why_picked(winner, of_policy)

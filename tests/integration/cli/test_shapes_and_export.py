@@ -24,6 +24,9 @@ from tuner.evidence.records import Best, Policy, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.tables.bundles import read_bundle
+from tuner.tables.exporters import EXPORTERS
+from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
 
@@ -235,6 +238,31 @@ def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     text = export(folder, "t.json", "--all")
     assert re.search(r"t\.json: 2 bests of .*\n1 of them not surely more than 1\.02 .*\ninstall\(\) leaves those", text)
     assert list(json.loads(export(folder, "t.json", "--all", "--json"))["doubtful"].values()) == [1]
+
+
+class OfKeys:
+    """A format that nothing else knows: a folder with the keys of problems of at most 16 rows."""
+
+    NAME, MEDIA_TYPE, WRITES, OF_LIBRARY, FOLDER = "keys", "text/plain", "keys of small problems", False, True
+
+    def writable(self, table: Guarded, options: ExportOptions) -> Guarded:
+        small = [each for each in table.entries if each["problem"]["m"] <= 16]
+        return replace(table, entries=small, left_out={"too large": len(table.entries) - len(small)})
+
+    def files(self, table: Guarded, options: ExportOptions) -> dict[str, bytes]:
+        return {"of/keys.txt": "\n".join(each["problem"]["key"] for each in table.entries).encode()}
+
+    def next_step(self, table: Guarded, options: ExportOptions) -> str:
+        return f"read {options.name}"
+
+
+def test_a_new_format_is_exported_by_being_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPORTERS, OfKeys.NAME, OfKeys())
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        keep_best(store, Gemm.of(8, 4096, 4096))
+    text = export(folder, "out", "--format", "keys", "--min-gain", "0.5")
+    assert f"1 best of {DEVICE}\nleft to the library 1 ×: too large\nread " in text
+    assert (folder / "out" / "of" / "keys.txt").read_text() == Gemm.of(8, 4096, 4096).key
 
 
 def test_without_misses_a_campaign_of_them_says_so(folder: Path) -> None:

@@ -13,7 +13,7 @@ from space.devices import DriverFacts, profile_from
 from space.kinds.gemm import Gemm
 from tests.fake_bench import CLOCKS
 from tests.support import FAMILY, PROBLEM
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from workers.cuda import bench, driver
 from workers.cuda.outputs import Difference
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS
@@ -144,7 +144,7 @@ def test_finals_take_most_turns_under_the_policy_that_decides(
     played._device = profile_from(said)
     played.facts = DeviceFacts(name, "sm_90a", "cuda", "GPU-0", "580.1", 132, 50 * 2**20)
     played.prepare(problem, seed=1)
-    assert played.power_decides == (verdicts(problem, name)[0] is Policy.SUSTAINED)
+    assert played.power_decides == (precedence(problem, name)[0] is Policy.SUSTAINED)
 
 
 def test_errors_of_a_lost_context_are_told_by_the_next_call_when_a_candidate_is_freed() -> None:

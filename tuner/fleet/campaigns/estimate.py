@@ -68,6 +68,41 @@ class Estimate:
     rate_source: Literal["measured", "assumed"]
 
 
+@dataclass(frozen=True, slots=True)
+class _QueueRate:
+    """GPU seconds per candidate on one queue: of all recent rounds together, and of fast and slow ones."""
+
+    usual: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """GPU seconds that a campaign's work takes.
+
+    Attributes:
+        a_candidate, a_problem: of each candidate, and of each problem beside its candidates.
+        low, high: factors of both, where rounds are fast and where they are slow.
+    """
+
+    a_candidate: float
+    a_problem: float
+    low: float
+    high: float
+    source: Literal["measured", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The legal candidates of a problem on a card; without any, the rules that removed most."""
+
+    problem: Problem
+    card: DeviceProfile
+    candidates: int
+    rules: str
+
+
 def estimate(store: Store, request: CampaignRequest, here: int = 0) -> Estimate:
     """The cost of a campaign, without creating it.
 
@@ -79,54 +114,54 @@ def estimate(store: Store, request: CampaignRequest, here: int = 0) -> Estimate:
     """
     with store.transaction() as session:
         queues = [queue_for(session, name, kind) for name, kind in request.devices]
-        rates = [_rate(session, queue) for queue in queues]
-        of_queue = select(WorkerRow.queue, func.count()).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
-        live = Counter(dict.fromkeys(queues, here))
-        live.update({queue: count for queue, count in session.execute(of_queue.group_by(WorkerRow.queue))})
-    measured = [rate for rate in rates if rate is not None]
-    a_candidate = statistics.fmean(rate.usual for rate in measured) if measured else ASSUMED_CANDIDATE_SECONDS
-    low, high = _ASSUMED_RANGE
-    if measured and a_candidate:
-        low = statistics.fmean(rate.low for rate in measured) / a_candidate
-        high = statistics.fmean(rate.high for rate in measured) / a_candidate
-    each = len(request.problems) * len(request.devices)
+        measured = [rate for queue in queues if (rate := _rate(session, queue))]
+        live = _live_workers(session, queues, here)
     cards = [
         find_profile(name) or reference_profile(queue.split("/")[-2])
         for (name, _), queue in zip(request.devices, queues, strict=True)
     ]
     looked_at = _sample(request.problems, max(_LOOKED_AT // len(cards), 2))
-    # A card's candidates are counted once, though its replays are another device.
-    sizes = {(problem, card.name): _candidates(problem, card) for card in dict.fromkeys(cards) for problem in looked_at}
-    found = [(problem, card, *sizes[problem, card.name]) for card in cards for problem in looked_at]
-    a_problem = 0.0
-    if not measured:
-        a_problem = statistics.fmean(_assumed_seconds(one, card) if size else 0.0 for one, card, size, _ in found)
-    most = round(each * statistics.fmean(min(size, request.budget.candidates) for _, _, size, _ in found))
-    whole, most_seconds = most * a_candidate + each * a_problem, request.budget.gpu_seconds or math.inf
-    gpu_seconds, low_seconds, high_seconds = (min(whole * factor, most_seconds) for factor in (1.0, low, high))
-    at_once = [min(live[queue], len(request.problems)) for queue in queues]
-    seconds = gpu_seconds / len(queues) / min(at_once) if all(at_once) else None
-    several = len(cards) > 1
-    untunable = [
-        {"problem": problem.key, "rules": f"{rules} on {card.name}" if several else rules}
-        for problem, card, size, rules in found if not size
-    ]  # fmt: skip
+    counted = _counted(looked_at, cards)
+    rates = _measured_rates(measured) if measured else _assumed_rates(counted)
+    each = len(request.problems) * len(request.devices)
+    most = round(each * statistics.fmean(min(one.candidates, request.budget.candidates) for one in counted))
+    total, budget = most * rates.a_candidate + each * rates.a_problem, request.budget.gpu_seconds or math.inf
+    gpu_seconds = min(total, budget)
     return Estimate(
-        len(request.problems), len(request.devices), most, untunable, len(looked_at), gpu_seconds, low_seconds,
-        high_seconds, seconds, sum(live.values()), a_candidate, a_problem, "measured" if measured else "assumed",
-    )  # fmt: skip
+        problems=len(request.problems),
+        devices=len(request.devices),
+        most_candidates=most,
+        untunable=_untunable(counted, several=len(cards) > 1),
+        looked_at=len(looked_at),
+        gpu_seconds=gpu_seconds,
+        gpu_seconds_low=min(total * rates.low, budget),
+        gpu_seconds_high=min(total * rates.high, budget),
+        seconds=_wall_seconds(gpu_seconds, [min(live[queue], len(request.problems)) for queue in queues]),
+        workers=sum(live.values()),
+        seconds_a_candidate=rates.a_candidate,
+        seconds_a_problem=rates.a_problem,
+        rate_source=rates.source,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    """GPU seconds per candidate: of all recent rounds together, and of fast and slow ones."""
+def _live_workers(session: Session, queues: list[str], here: int) -> Counter[str]:
+    """The workers of each queue: those that are live, and `here` more."""
+    of_queue = select(WorkerRow.queue, func.count()).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
+    live = Counter(dict.fromkeys(queues, here))
+    live.update({queue: count for queue, count in session.execute(of_queue.group_by(WorkerRow.queue))})
+    return live
 
-    usual: float
-    low: float
-    high: float
+
+def _wall_seconds(gpu_seconds: float, at_once: list[int]) -> float | None:
+    """The time until the slowest device is done; None if one of them has no worker.
+
+    Args:
+        at_once: problems that are tuned at the same time, by device.
+    """
+    return gpu_seconds / len(at_once) / min(at_once) if all(at_once) else None
 
 
-def _rate(session: Session, queue: str) -> _Rate | None:
+def _rate(session: Session, queue: str) -> _QueueRate | None:
     """The rate of recent rounds, preparation and finals included; None after too few rounds."""
     recent = (
         select(RoundRow.measured, RoundRow.busy_seconds)
@@ -142,7 +177,22 @@ def _rate(session: Session, queue: str) -> _Rate | None:
     usual = sum(float(row.busy_seconds) for row in rounds) / sum(row.measured for row in screened)
     each = [float(row.busy_seconds) / row.measured for row in screened]
     low, high = (float(share) for share in np.quantile(each, (_LEAST_SHARE, _MOST_SHARE)))
-    return _Rate(usual, min(low, usual), max(high, usual))
+    return _QueueRate(usual, min(low, usual), max(high, usual))
+
+
+def _measured_rates(measured: list[_QueueRate]) -> _Rates:
+    """The means over queues; these rates include what a problem takes beside its candidates."""
+    usual = statistics.fmean(rate.usual for rate in measured)
+    low, high = _ASSUMED_RANGE
+    if usual:
+        low = statistics.fmean(rate.low for rate in measured) / usual
+        high = statistics.fmean(rate.high for rate in measured) / usual
+    return _Rates(usual, 0.0, low, high, "measured")
+
+
+def _assumed_rates(counted: list[_Counted]) -> _Rates:
+    a_problem = statistics.fmean(_assumed_seconds(one.problem, one.card) if one.candidates else 0.0 for one in counted)
+    return _Rates(ASSUMED_CANDIDATE_SECONDS, a_problem, *_ASSUMED_RANGE, "assumed")
 
 
 def _assumed_seconds(problem: Problem, device: DeviceProfile) -> float:
@@ -154,6 +204,24 @@ def _sample(problems: tuple[Problem, ...], most: int) -> list[Problem]:
         return list(problems)
     step = (len(problems) - 1) / (most - 1)
     return [problems[round(place * step)] for place in range(most)]
+
+
+def _counted(problems: list[Problem], cards: list[DeviceProfile]) -> list[_Counted]:
+    # A card's candidates are counted once, though its replays are another device.
+    sizes = {(problem, card.name): _candidates(problem, card) for card in dict.fromkeys(cards) for problem in problems}
+    return [_Counted(problem, card, *sizes[problem, card.name]) for card in cards for problem in problems]
+
+
+def _untunable(counted: list[_Counted], *, several: bool) -> list[dict[str, str]]:
+    """The problems without candidates, with the rules.
+
+    Args:
+        several: whether the rules have to name the device, too.
+    """
+    return [
+        {"problem": one.problem.key, "rules": f"{one.rules} on {one.card.name}" if several else one.rules}
+        for one in counted if not one.candidates
+    ]  # fmt: skip
 
 
 def _candidates(problem: Problem, device: DeviceProfile) -> tuple[int, str]:

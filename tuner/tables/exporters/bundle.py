@@ -14,29 +14,36 @@ from space.registry import family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import json_table
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.wanted import Program, Wanted
+from tuner.tables.exporters.options import ExportOptions, Program
 
 NAME: Final = "bundle"
 MEDIA_TYPE: Final = "application/json"
 WRITES: Final = "a folder with manifest.json, table.json and the compiled programs"
+OF_LIBRARY: Final = False
+FOLDER: Final = True
 SCHEMA: Final = "gemmtune.bundle/1"
 
 
-def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+def writable(table: Guarded, options: ExportOptions) -> Guarded:
+    """The entries whose programs are there."""
+    return with_programs(table, options.program)[0] if options.program else table
+
+
+def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     """The files of the folder by their paths in it. The manifest names the SHA-256 of every other one.
 
     Raises:
         ConfigError: nothing can provide programs.
     """
-    if wanted.program is None:
+    if options.program is None:
         raise ConfigError("a bundle ships compiled programs, which this service lacks: write it with `gemmtune export`")
-    kept, programs = with_programs(table, wanted.program)
+    kept, programs = with_programs(table, options.program)
     profile = profile_named(table.device)
     found = {"table.json": canonical(json_table.document(kept)) + b"\n"}
     found |= {f"cubins/{digest}.cubin": cubin for digest, cubin in programs.items()}
-    for entry in kept.entries if wanted.plan else ():
-        if _own(entry) and wanted.plan:
-            found[f"plans/{_name_of(entry['problem']['key'])}.plan"] = wanted.plan(entry).encode()
+    for entry in kept.entries if options.plan else ():
+        if _own(entry) and options.plan:
+            found[f"plans/{_name_of(entry['problem']['key'])}.plan"] = options.plan(entry).encode()
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "device": table.device,
@@ -51,11 +58,11 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
     return {"manifest.json": canonical(manifest) + b"\n"} | found
 
 
-def next_step(table: Guarded, wanted: Wanted) -> str:
+def next_step(table: Guarded, options: ExportOptions) -> str:
     """How torch programs use the folder."""
     if not table.entries:
         return json_table.NO_ENTRY
-    return f"to use it in a torch program: gemmtune.torch.configure({wanted.name!r}), or install({wanted.name!r})"
+    return f"to use it in a torch program: gemmtune.torch.configure({options.name!r}), or install({options.name!r})"
 
 
 def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, bytes]]:

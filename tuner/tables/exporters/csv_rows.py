@@ -8,16 +8,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.exporters.rows import rows
-from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.problems import COLUMNS
 
 NAME: Final = "csv"
 MEDIA_TYPE: Final = "text/csv; charset=utf-8"
 WRITES: Final = "one row per problem with its config, time and gain; no config where the library is to be kept"
+OF_LIBRARY: Final = False
+FOLDER: Final = False
 
 
-def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+def writable(table: Guarded, options: ExportOptions) -> Guarded:
+    """The whole table: the format has room for every entry."""
+    return table
+
+
+def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     """One file."""
     found = list(rows(table))
     names = list(dict.fromkeys(name for row in found for name in row if name not in COLUMNS)) or ["m", "n", "k"]
@@ -25,9 +32,9 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
     writer = csv.DictWriter(out, [*names, *COLUMNS], lineterminator="\n", restval="")
     writer.writeheader()
     writer.writerows(found)
-    return {wanted.name: out.getvalue().encode()}
+    return {options.name: out.getvalue().encode()}
 
 
-def next_step(table: Guarded, wanted: Wanted) -> str:
+def next_step(table: Guarded, options: ExportOptions) -> str:
     """Nothing: people read it."""
     return ""

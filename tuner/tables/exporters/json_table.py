@@ -7,18 +7,25 @@ from typing import Final
 
 from tuner.tables.entries import canonical, content_of
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
 
 NAME: Final = "json"
 MEDIA_TYPE: Final = "application/json"
 WRITES: Final = "the table with its evidence, which gemmtune reads back"
+OF_LIBRARY: Final = False
+FOLDER: Final = False
 #: The next step of a table without entries.
 NO_ENTRY: Final = "no entry: the library is kept everywhere"
 
 
-def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+def writable(table: Guarded, options: ExportOptions) -> Guarded:
+    """The whole table: the format has room for every entry."""
+    return table
+
+
+def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     """One file: the entries, and `null` for every problem whose library kernel is to be kept."""
-    return {wanted.name: canonical(document(table)) + b"\n"}
+    return {options.name: canonical(document(table)) + b"\n"}
 
 
 def document(table: Guarded) -> dict[str, object]:
@@ -33,8 +40,8 @@ def document(table: Guarded) -> dict[str, object]:
     return found | {"content": content_of(found)}
 
 
-def next_step(table: Guarded, wanted: Wanted) -> str:
+def next_step(table: Guarded, options: ExportOptions) -> str:
     """How torch programs use the file."""
     if not table.entries:
         return NO_ENTRY
-    return f"to use it in a torch program: gemmtune.torch.install({wanted.name!r})"
+    return f"to use it in a torch program: gemmtune.torch.install({options.name!r})"

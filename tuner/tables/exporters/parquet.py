@@ -8,17 +8,24 @@ from typing import Final
 
 from space.errors import ConfigError
 from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.exporters.rows import rows
-from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.problems import COLUMNS
 
 NAME: Final = "parquet"
 MEDIA_TYPE: Final = "application/vnd.apache.parquet"
 WRITES: Final = "the rows of csv, typed"
+OF_LIBRARY: Final = False
+FOLDER: Final = False
 _FLOATS: Final = frozenset({"time_us", "tflops", "gain", "gain_low", "gain_high"})
 
 
-def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+def writable(table: Guarded, options: ExportOptions) -> Guarded:
+    """The whole table: the format has room for every entry."""
+    return table
+
+
+def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     """One file. The device and the least gain are its metadata.
 
     Raises:
@@ -41,9 +48,9 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
     metadata = {"device": table.device, "min_gain": f"{table.min_gain:g}"}
     out = io.BytesIO()
     parquet.write_table(pa.table(columns).replace_schema_metadata(metadata), out, compression="zstd")
-    return {wanted.name: out.getvalue()}
+    return {options.name: out.getvalue()}
 
 
-def next_step(table: Guarded, wanted: Wanted) -> str:
+def next_step(table: Guarded, options: ExportOptions) -> str:
     """Nothing: programs read it."""
     return ""

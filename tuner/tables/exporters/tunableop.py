@@ -20,12 +20,14 @@ from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.importers.tunableop import LAYOUTS, leading_dimensions
 
 NAME: Final = "tunableop"
 MEDIA_TYPE: Final = "text/csv; charset=utf-8"
 WRITES: Final = "the library's best algorithms for PyTorch TunableOp, one file for each GPU of a machine"
+OF_LIBRARY: Final = True
+FOLDER: Final = False
 
 _LETTERS: Final = {ours: theirs for theirs, ours in LAYOUTS.items()}
 _DTYPES: Final = {"bf16": ("BFloat16", "bf16"), "fp16": ("Half", "fp16"), "tf32": ("tf32", "f32")}
@@ -42,46 +44,48 @@ _SUFFIX: Final = re.compile(r" \(.*\)$")
 MOST_GPUS: Final = 1024
 
 
-def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
-    """One file for each device ordinal, all alike.
+def writable(table: Guarded, options: ExportOptions) -> Guarded:
+    """The entries that have a row."""
+    return with_rows(table)
 
-    Args:
-        table: of the library's candidates (`tuner.tables.library.library_table`).
+
+def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
+    """One file for each device ordinal, all alike.
 
     Raises:
         ConfigError: torch's version is missing, or malformed.
     """
-    if not _VERSION.fullmatch(wanted.torch):
+    if not _VERSION.fullmatch(options.torch):
         raise ConfigError(
-            f"torch = {wanted.torch!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, "
+            f"torch = {options.torch!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, "
             f"as python -c 'import torch; print(torch.__version__)' prints it, without what follows +"
         )
-    if not 1 <= wanted.gpus <= MOST_GPUS:
-        raise ConfigError(f"gpus = {wanted.gpus} is not a number of GPUs: give 1 to {MOST_GPUS:,}")
-    if "%d" not in wanted.name and "." in wanted.name and not PurePath(wanted.name).suffix:
+    if not 1 <= options.gpus <= MOST_GPUS:
+        raise ConfigError(f"gpus = {options.gpus} is not a number of GPUs: give 1 to {MOST_GPUS:,}")
+    if "%d" not in options.name and "." in options.name and not PurePath(options.name).suffix:
         raise ConfigError(
-            f"{wanted.name} has no ending: PyTorch puts a GPU's number before the last dot, wherever that is in the "
+            f"{options.name} has no ending: PyTorch puts a GPU's number before the last dot, wherever that is in the "
             f"path; name the file as in table.csv, or with %d for the number"
         )
     profile = profile_named(table.device)
     major, minor = profile.compute_capability
     lines = [
-        f"Validator,PT_VERSION,{wanted.torch}",
+        f"Validator,PT_VERSION,{options.torch}",
         f"Validator,CUBLASLT_VERSION,{version_of(table)}",
         f"Validator,CUDA_DEVICE,{major}.{minor}:{_SUFFIX.sub('', profile.name)}",
         *rows_of(table),
     ]
     content = ("\n".join(lines) + "\n").encode()
-    return {with_ordinal(wanted.name, ordinal): content for ordinal in range(wanted.gpus)}
+    return {with_ordinal(options.name, ordinal): content for ordinal in range(options.gpus)}
 
 
-def next_step(table: Guarded, wanted: Wanted) -> str:
+def next_step(table: Guarded, options: ExportOptions) -> str:
     """The environment variables."""
     if not (rows := rows_of(table)):
         return "no row: torch's default is kept everywhere, and the file is of no use"
     return (
-        f"{len(rows)} rows for torch {wanted.torch} with cuBLASLt {version_of(table)}; run any torch program with\n"
-        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={wanted.name}"
+        f"{len(rows)} rows for torch {options.torch} with cuBLASLt {version_of(table)}; run any torch program with\n"
+        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={options.name}"
     )
 
 

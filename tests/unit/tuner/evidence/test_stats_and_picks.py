@@ -11,7 +11,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import PROVENANCE
 from tuner.errors import NothingCorrect
-from tuner.evidence.picks import Field, bests_of, pick, standings, verdicts, versus
+from tuner.evidence.picks import Rivals, bests_of, pick, precedence, standings, versus
 from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
@@ -183,8 +183,8 @@ def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_
                for rank, us in ((1, 9.1), (2, 9.0))]  # fmt: skip
     bursts = [measured([us] * 9, family="cublaslt", policy=Policy.BURST, rank=rank)
               for rank, us in ((0, 8.0), (1, 9.0), (2, 9.0))]  # fmt: skip
-    field = Field(PROBLEM, DEVICE, [*chained, *bursts])
-    assert field.winner(Policy.CHAIN) is chained[0]
+    rivals = Rivals(PROBLEM, DEVICE, [*chained, *bursts])
+    assert rivals.winner(Policy.CHAIN) is chained[0]
 
 
 @pytest.mark.parametrize("elsewhere", [Policy.SUSTAINED, Policy.CHAIN, Policy.BURST])
@@ -208,7 +208,7 @@ def test_ours_is_served_unless_it_loses_elsewhere_more_than_its_gain_excuses(
     library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (decides, elsewhere)]
     slow = measured([9.0] * 9, "cublaslt", elsewhere, rank=1)
     ours = measured([ours_us] * 9, policy=decides), measured(there_us, policy=elsewhere)
-    assert Field(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
+    assert Rivals(PROBLEM, DEVICE, [*ours, *library, slow]).winner(decides).config.family == family
 
 
 @pytest.mark.parametrize(("there_us", "family"), [(8.03, "sm90_wgmma"), (8.08, "cublaslt")])
@@ -216,14 +216,14 @@ def test_two_blocks_elsewhere_are_judged_by_their_known_scatter(there_us: float,
     library = measured([8.0] * 9, "cublaslt", Policy.CHAIN), measured([8.0] * 2, "cublaslt", Policy.SUSTAINED)
     # It gains 0.5 %, half of which is 8.02.
     ours = measured([7.96] * 9, policy=Policy.CHAIN), measured([there_us] * 2, policy=Policy.SUSTAINED)
-    assert Field(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN).config.family == family
+    assert Rivals(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN).config.family == family
 
 
 @pytest.mark.parametrize("elsewhere", [Policy.ROUNDS, Policy.CHAIN_PDL])
 def test_what_is_slower_only_where_no_user_is_is_served(elsewhere: Policy) -> None:
     library = [measured([8.0] * 9, "cublaslt", policy, rank=0) for policy in (Policy.CHAIN, elsewhere)]
     ours = measured([7.0] * 9, policy=Policy.CHAIN), measured([9.0] * 9, policy=elsewhere)
-    assert Field(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN) is ours[0]
+    assert Rivals(PROBLEM, DEVICE, [*ours, *library]).winner(Policy.CHAIN) is ours[0]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_ties_go_to_the_shorter_burst_then_to_the_shorter_estimate(bursts: tuple
     rivals = [measured([8.0] * 5, policy=Policy.CHAIN, tile_n=width) for width in (64, 256)]
     taken = [measured([us] * 5, policy=Policy.BURST, tile_n=width)
              for us, width in zip(bursts, (256, 64), strict=False)]  # fmt: skip
-    assert Field(PROBLEM, DEVICE, [*rivals, *taken]).winner(Policy.CHAIN).config["tile_n"] == tile_n
+    assert Rivals(PROBLEM, DEVICE, [*rivals, *taken]).winner(Policy.CHAIN).config["tile_n"] == tile_n
 
 
 @pytest.mark.parametrize(("behind", "tile_n"), [(0.0046, 256), (0.0054, 64)])
@@ -247,13 +247,13 @@ def test_a_tie_ends_at_half_a_percent(behind: float, tile_n: int) -> None:
 def test_half_a_percent_that_is_sure_outweighs_any_burst() -> None:
     fast, behind = (measured([us] * 5, policy=Policy.CHAIN, tile_n=width) for us, width in ((8.0, 64), (8.05, 256)))
     bursts = [measured([us] * 5, policy=Policy.BURST, tile_n=width) for us, width in ((9.0, 64), (8.0, 256))]
-    assert Field(PROBLEM, DEVICE, [fast, behind, *bursts]).winner(Policy.CHAIN) is fast
+    assert Rivals(PROBLEM, DEVICE, [fast, behind, *bursts]).winner(Policy.CHAIN) is fast
 
 
 def test_a_rival_without_a_burst_is_not_behind_in_bursts() -> None:
     rivals = [measured([8.0] * 5, policy=Policy.CHAIN, tile_n=width) for width in (64, 256)]
     burst = measured([8.0] * 5, policy=Policy.BURST, tile_n=64)
-    assert Field(PROBLEM, DEVICE, [*rivals, burst]).winner(Policy.CHAIN).config["tile_n"] == 256
+    assert Rivals(PROBLEM, DEVICE, [*rivals, burst]).winner(Policy.CHAIN).config["tile_n"] == 256
 
 
 def test_ties_of_two_families_go_to_the_shorter_estimate_before_the_name() -> None:
@@ -313,12 +313,12 @@ def test_a_finalist_that_a_rule_forbids_by_now_wins_nothing() -> None:
 
 
 def test_power_decides_long_products_and_neighbours_short_ones() -> None:
-    long, short = (verdicts(Gemm.parse(shape), DEVICE) for shape in ("4096x4096x4096", "16x4096x4096"))
+    long, short = (precedence(Gemm.parse(shape), DEVICE) for shape in ("4096x4096x4096", "16x4096x4096"))
     assert long[:3] == (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
     assert short[:3] == (Policy.CHAIN, Policy.SUSTAINED, Policy.BURST)
     # What no program sees, and what only a question with a context asks for, come last.
     assert long[3:] == short[3:] == (Policy.ROUNDS, Policy.CHAIN_PDL)
-    assert verdicts(Gemm.parse("4096x4096x4096"), "an unknown card") == short
+    assert precedence(Gemm.parse("4096x4096x4096"), "an unknown card") == short
 
 
 def test_two_blocks_as_near_as_blocks_scatter_are_not_surely_apart() -> None:

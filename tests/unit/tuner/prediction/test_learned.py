@@ -20,7 +20,7 @@ from space.kinds.gemm import Gemm
 from space.rank import rank
 from tests.support import FAMILY
 from tuner.errors import ModelError
-from tuner.evidence.picks import verdicts
+from tuner.evidence.picks import precedence
 from tuner.prediction import files
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of
@@ -251,10 +251,10 @@ def test_times_under_the_policy_that_decides_are_learned_from_finals(monkeypatch
         groups.append(dataclasses.replace(screened, served_us=finals))
     assert groups[0].digest != group(Gemm.parse(SHAPES[0])).digest
     model = train(groups, FAMILY, H200.name, trees=TREES)
-    assert set(model.facts.served) == {verdicts(each.problem, H200.name)[0].value for each in groups}
+    assert set(model.facts.served) == {precedence(each.problem, H200.name)[0].value for each in groups}
     held = groups[0]
     prediction = model.predict(held.problem, FAMILY.columns(held.problem, held.configs))
-    policy = verdicts(held.problem, H200.name)[0]
+    policy = precedence(held.problem, H200.name)[0]
     time_us, low_us, high_us = model.under(policy, prediction, 0)
     assert low_us <= time_us <= high_us
     assert 1.1 < time_us / prediction.time_us[0] < 1.6

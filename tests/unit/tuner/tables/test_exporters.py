@@ -19,8 +19,8 @@ from space.registry import families_for, family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import Guarded, guarded
+from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.exporters.tunableop import operation_of, rows_of, with_ordinal, with_rows
-from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
 from workers.kernels.source import sources_digest
@@ -91,8 +91,8 @@ def test_the_low_end_must_exceed_the_margin() -> None:
     assert guarded(table(entry(WON, 1.02)), 1.02).entries == []
 
 
-def written(format: str, found: Guarded, **wanted: Any) -> dict[str, bytes]:  # noqa: ANN401
-    return dict(exporter_named(format).files(found, Wanted(**{"name": f"t.{format}"} | wanted)))
+def written(format: str, found: Guarded, **options: Any) -> dict[str, bytes]:  # noqa: ANN401
+    return dict(exporter_named(format).files(found, ExportOptions(**{"name": f"t.{format}"} | options)))
 
 
 @pytest.mark.parametrize("min_gain", [float("nan"), float("inf")])
@@ -212,7 +212,7 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
     assert (len(kept.entries), len(kept.library), sum(kept.left_out.values())) == (2, 5, 5)
     assert rows_of(kept) == rows_of(found)
     assert any("workspace" in reason for reason in kept.left_out)
-    step = exporter_named("tunableop").next_step(kept, Wanted("t.csv", torch="2.14.1"))
+    step = exporter_named("tunableop").next_step(kept, ExportOptions("t.csv", torch="2.14.1"))
     assert step.startswith("2 rows for torch 2.14.1 with cuBLASLt 130101")
     assert "PYTORCH_TUNABLEOP_TUNING=0" in step
 
@@ -232,7 +232,7 @@ def test_torch_must_have_a_version(version: str) -> None:
     ("format", "said"), [("tunableop", "no row: "), ("json", "no entry: "), ("bundle", "no entry: ")]
 )
 def test_a_file_without_rows_is_not_recommended(format: str, said: str) -> None:
-    found = exporter_named(format).next_step(guarded(table(entry(WON, 1.0))), Wanted("t.csv", torch="2.14.1"))
+    found = exporter_named(format).next_step(guarded(table(entry(WON, 1.0))), ExportOptions("t.csv", torch="2.14.1"))
     assert found.startswith(said)
 
 

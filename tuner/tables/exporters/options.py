@@ -1,4 +1,4 @@
-"""Wanted: options of an export beside its table and format."""
+"""Options of an export beside its table and format."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Plan = Callable[[Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Options of exporters.
+class ExportOptions:
+    """What a caller asks of an exporter.
 
     Attributes:
         name: file name that the caller asked for.
