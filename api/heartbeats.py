@@ -7,10 +7,10 @@ the database round trip, which a batch pays once.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
-
+from api.concurrency import ConcurrencyLimit
 from tuner.fleet.campaigns.records import HeartbeatReply
 from tuner.fleet.campaigns.workers import Beat, Workers
 
@@ -27,6 +27,8 @@ class HeartbeatBatcher:
         self._workers = workers
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
+        # A thread of its own: workers that are not heard lose their rounds, however busy the shared pool is.
+        self._limit = ConcurrencyLimit(1)
 
     async def beat(self, beat: Beat) -> HeartbeatReply:
         """Stores a heartbeat with the next batch and returns the orders for its worker.
@@ -46,7 +48,7 @@ class HeartbeatBatcher:
             await asyncio.sleep(_BATCH_SECONDS)
             batch, self._waiting = self._waiting[:_MOST_OF_A_BATCH], self._waiting[_MOST_OF_A_BATCH:]
             try:
-                results = await run_in_threadpool(self._workers.beat_all, [beat for beat, _ in batch])
+                results = await self._limit.run(partial(self._workers.beat_all, [beat for beat, _ in batch]))
             except Exception as error:
                 for _, reply in batch:
                     _resolve(reply, error)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
+from anyio import to_thread
 
 from api.heartbeats import HeartbeatBatcher
 from tuner.errors import WorkerGone
@@ -52,3 +53,14 @@ def test_who_hangs_up_takes_nobody_else_along() -> None:
 
     assert asyncio.run(one_hangs_up()).stop
     assert workers.notes == [[(1, None, None), (5, None, None)]]
+
+
+def test_beats_are_stored_while_every_thread_of_the_shared_pool_is_taken() -> None:
+    async def beat() -> HeartbeatReply:
+        pool = to_thread.current_default_thread_limiter()
+        while pool.available_tokens:
+            pool.acquire_on_behalf_of_nowait(object())
+        # Without a thread of its own it would wait for ever.
+        return await asyncio.wait_for(HeartbeatBatcher(cast(Workers, FakeWorkers())).beat((5, None, None)), 60)
+
+    assert asyncio.run(beat()).stop
