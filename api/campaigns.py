@@ -13,7 +13,7 @@ from pydantic import Field
 
 from api.auth import require
 from api.derived import fields_of
-from api.fleet import CampaignsDependency
+from api.fleet import CampaignsDependency, CreationLimit, EstimateLimit
 from api.fleet_schemas import (
     CampaignIn,
     CampaignOut,
@@ -82,11 +82,13 @@ class EstimateOut(RecordOut):
     "/v1/campaigns", operation_id="createCampaign", status_code=201, dependencies=[Submitter],
     responses=responses(409) | {200: {"model": CampaignOut, "description": "created before with the same key"}},
 )  # fmt: skip
-def create_campaign(
-    body: CampaignIn, campaigns: CampaignsDependency, response: Response, idempotency_key: IdempotencyKey = None
-) -> CampaignOut:
+async def create_campaign(
+    body: CampaignIn, campaigns: CampaignsDependency, limit: CreationLimit, request: Request, response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> CampaignOut:  # fmt: skip
     """Creates a campaign; its problems are queued when this returns."""
-    campaign, created = campaigns.create(body.request(), idempotency_key)
+    who: str = request.state.who
+    campaign, created = await limit.run(who, lambda: campaigns.create(body.request(), idempotency_key))
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/campaigns/{campaign.id}"
     return CampaignOut.of(campaign)
@@ -95,10 +97,10 @@ def create_campaign(
 @router.post(
     "/v1/campaigns:estimate", operation_id="estimateCampaign", dependencies=[Reader], responses=responses()
 )  # fmt: skip
-def estimate_campaign(body: CampaignIn, request: Request) -> EstimateOut:
+async def estimate_campaign(body: CampaignIn, limit: EstimateLimit, request: Request) -> EstimateOut:
     """A dry run: what the campaign would cost. Nothing is created."""
     store: Store = request.app.state.store
-    return EstimateOut.of(estimate(store, body.request()))
+    return await limit.run(request.state.who, lambda: EstimateOut.of(estimate(store, body.request())))
 
 
 @router.get("/v1/campaigns", operation_id="listCampaigns", dependencies=[Reader], responses=responses())

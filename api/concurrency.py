@@ -26,6 +26,9 @@ CONCURRENT_ROUND_CALLS: Final = 3
 CONCURRENT_BATCHES: Final = 1
 #: Batches of one caller in progress, from the first problem looked up to the last byte sent.
 CALLER_BATCHES: Final = 4
+#: Concurrent estimates of campaigns, and campaigns that are created at once. Each occupies Python for seconds.
+CONCURRENT_ESTIMATES: Final = 1
+CONCURRENT_CREATIONS: Final = 1
 #: Longest rest between two parts of a long call.
 _MOST_REST_SECONDS: Final = 0.05
 
@@ -97,6 +100,23 @@ class CallerSlots:
             slots = self._slots[caller] = asyncio.Semaphore(self._most)
         async with slots:
             yield
+
+
+class FairLimit:
+    """Runs calls in threads, one of each caller in turn, however many a caller has waiting.
+
+    Args:
+        most: calls that run at the same time, of all callers.
+    """
+
+    def __init__(self, most: int) -> None:
+        # A caller has one call at most in the limit's queue, so that this queue goes round the callers.
+        self._slots, self._limit = CallerSlots(1), ConcurrencyLimit(most)
+
+    async def run(self, caller: str, call: Callable[[], T]) -> T:
+        """Waits for this caller's turn, then returns or raises what `call` does."""
+        async with self._slots.of(caller):
+            return await self._limit.run(call)
 
 
 class Rests:

@@ -6,7 +6,14 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 
-from api.concurrency import CONCURRENT_REPORTS, CONCURRENT_ROUND_CALLS, ConcurrencyLimit
+from api.concurrency import (
+    CONCURRENT_CREATIONS,
+    CONCURRENT_ESTIMATES,
+    CONCURRENT_REPORTS,
+    CONCURRENT_ROUND_CALLS,
+    ConcurrencyLimit,
+    FairLimit,
+)
 from api.heartbeats import HeartbeatBatcher
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import Timing
@@ -21,6 +28,7 @@ def install(app: FastAPI, timing: Timing) -> None:
     state.heartbeats = HeartbeatBatcher(state.workers)
     state.report_limit = ConcurrencyLimit(CONCURRENT_REPORTS)
     state.round_call_limit = ConcurrencyLimit(CONCURRENT_ROUND_CALLS)
+    state.estimate_limit, state.creation_limit = FairLimit(CONCURRENT_ESTIMATES), FairLimit(CONCURRENT_CREATIONS)
 
 
 def _in_state(name: str) -> object:
@@ -36,3 +44,5 @@ WorkersDependency = Annotated[Workers, _in_state("workers")]
 RoundsDependency = Annotated[Rounds, _in_state("rounds")]
 ReportLimit = Annotated[ConcurrencyLimit, _in_state("report_limit")]
 RoundCallLimit = Annotated[ConcurrencyLimit, _in_state("round_call_limit")]
+EstimateLimit = Annotated[FairLimit, _in_state("estimate_limit")]
+CreationLimit = Annotated[FairLimit, _in_state("creation_limit")]

@@ -9,13 +9,16 @@ from typing import Any
 
 import httpx2
 import pytest
+from anyio import from_thread, to_thread
 from fastapi.testclient import TestClient
 
+from api import campaigns
 from api.campaigns import _EventFeed
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
+from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.workers import LiveWorker, touch
 
 BODY: dict[str, Any] = {
@@ -149,6 +152,23 @@ class TestCampaigns:
         assert entry["problem"].startswith("gemm:fp8_e4m3")
         assert entry["rules"].endswith(" on NVIDIA GeForce RTX 3090")
         assert said["seconds"] is None, "no worker takes the second device's rounds"
+
+    @pytest.mark.parametrize(
+        ("path", "where", "name"),
+        [("/v1/campaigns:estimate", campaigns, "estimate"), ("/v1/campaigns", Campaigns, "create")],
+    )
+    def test_what_takes_seconds_keeps_no_thread_from_other_requests(
+        self, http: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, where: object, name: str
+    ) -> None:
+        call, taken = getattr(where, name), list[int]()
+
+        def seen(*given: object) -> object:
+            taken.append(from_thread.run_sync(lambda: to_thread.current_default_thread_limiter().borrowed_tokens))
+            return call(*given)
+
+        monkeypatch.setattr(where, name, seen)
+        assert http.post(path, json=BODY).is_success
+        assert taken == [0]
 
     def test_pages_hold_every_problem_once_and_cursors_belong_to_their_query(self, http: TestClient) -> None:
         http.post("/v1/campaigns", json=BODY)

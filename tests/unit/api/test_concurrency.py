@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import ANY
 
 import pytest
 
 from api import concurrency
-from api.concurrency import CallerSlots, ConcurrencyLimit, Rests, SharedCalls
+from api.concurrency import CallerSlots, ConcurrencyLimit, FairLimit, Rests, SharedCalls
 
 
 def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
@@ -33,6 +34,26 @@ def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
         assert held[3] == "many"
         ended.set()
         await asyncio.gather(*tasks[1:])
+
+    asyncio.run(run())
+
+
+def test_callers_take_turns_however_many_calls_one_has_waiting() -> None:
+    async def run() -> None:
+        limit, ran, go_on = FairLimit(1), list[str](), threading.Event()
+
+        def call(name: str) -> None:
+            go_on.wait()
+            ran.append(name)
+
+        tasks = [asyncio.create_task(limit.run("many", partial(call, f"many {number}"))) for number in range(5)]
+        # All of them wait by now.
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(limit.run(caller, partial(call, caller))) for caller in ("one", "two")]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*tasks)
+        assert ran == ["many 0", "one", "two", *(f"many {number}" for number in range(1, 5))]
 
     asyncio.run(run())
 
