@@ -154,7 +154,7 @@ async def get_table(
             return found
 
         # Of a large table each takes seconds and a multiple of its size.
-        return await views.run(lambda: formats.of(device, view.content, query, read).response(request), slow=True)
+        return await views.run_slow(request, lambda: formats.of(device, view.content, query, read).response(request))
     encoding = accepted(request.headers.get("accept-encoding", ""))
     etag = f'"{view.content}"' if encoding == "identity" else f'W/"{view.content}"'
     headers = {

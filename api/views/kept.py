@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends, FastAPI, Request, Response
 from pydantic import BaseModel
 
-from api.concurrency import ConcurrencyLimit, SharedCalls
+from api.concurrency import ConcurrencyLimit, FairLimit, SharedCalls
 from api.encoding import Rendered
 from api.snapshot_follower import SnapshotFollower
 from api.views.hub import EventHub
@@ -114,10 +114,10 @@ class Views:
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
         self._written = WeakKeyDictionary[DeviceColumns, dict[str | None, WrittenColumns]]()
         self.demo, self.progress = False, ProgressBoard()
-        self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
+        self.counts, self.counted = FairLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self.funnels = dict[tuple[str, str, bool], tuple[Step, ...]]()
         self.warmed = threading.Event()
-        self._limit, self._slow, self._shared = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1), SharedCalls()
+        self._limit, self._slow, self._shared = ConcurrencyLimit(CONCURRENT_VIEWS), FairLimit(1), SharedCalls()
 
     def warm(self, follower: SnapshotFollower, stopping: threading.Event) -> None:
         """Makes the columns of a store that is not large, as soon as its bests are indexed."""
@@ -167,7 +167,7 @@ class Views:
             document: makes the view, in a thread: a JSON document, a record of `schema`, or a `Rendered`.
             version: changes whenever the view does; read in the same thread. Without it, the view never changes.
             schema: turns a record of the tuner into JSON.
-            slow: as for `run`.
+            slow: it may take seconds; see `run_slow`.
         """
 
         def make() -> Any:  # noqa: ANN401  (any JSON value)
@@ -180,19 +180,25 @@ class Views:
         self, request: Request, key: Hashable, make: Callable[[], Rendered], slow: bool = False
     ) -> Response:
         """The response to a request for a view that is made each time, or that keeps itself; as `keep`."""
-        rendered = await self._shared.run(key, lambda: self.run(make, slow))
+
+        async def run(call: Callable[[], T]) -> T:
+            return await (self.run_slow(request, call) if slow else self.run(call))
+
+        # Of slow ones nobody shares another caller's call: it waits for all that this caller asked before.
+        shared = (key, request.state.who) if slow else key
+        rendered = await self._shared.run(shared, lambda: run(make))
         if rendered.length > _MOST_INLINE:
             # Its client may want an encoding that is not made yet.
-            return await self.run(lambda: rendered.response(request), slow)
+            return await run(lambda: rendered.response(request))
         return rendered.response(request)
 
-    async def run(self, call: Callable[[], T], slow: bool = False) -> T:
-        """Runs a call in a thread, when it is its turn.
+    async def run(self, call: Callable[[], T]) -> T:
+        """Runs a call in a thread, when it is its turn."""
+        return await self._limit.run(call)
 
-        Args:
-            slow: it may take seconds; such calls wait for each other, and no other call waits for them.
-        """
-        return await (self._slow if slow else self._limit).run(call)
+    async def run_slow(self, request: Request, call: Callable[[], T]) -> T:
+        """Runs a call that may take seconds: such calls wait for each other, callers in turn, and nobody for them."""
+        return await self._slow.run(request.state.who, call)
 
 
 def install(app: FastAPI) -> None:

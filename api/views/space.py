@@ -127,7 +127,7 @@ async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], vie
     device = profile_named(_device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, query.family)
-    counts = await _legal(views, query, device.name) if query.legal else None
+    counts = await _legal(request, views, query, device.name) if query.legal else None
     asked = ("space", problem.key, device.name, query.family, query.x, query.y, query.legal)
     return await views.keep(
         request, asked, lambda: spaces.space_of(problem, device, families, query.x, query.y, counts),
@@ -141,23 +141,25 @@ async def get_funnel(request: Request, query: Annotated[FunnelQuery, Query()], v
     device = profile_named(_device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, None)
-    legal = await _legal(views, query, device.name) if query.legal else None
+    legal = await _legal(request, views, query, device.name) if query.legal else None
     asked = (problem.key, device.name, query.legal)
     counts = views.funnels.get(asked)
     if counts is None:
-        counts = await views.run(lambda: funnel.counts_of(problem, device, families, legal), slow=True)
+        counts = await views.run_slow(request, lambda: funnel.counts_of(problem, device, families, legal))
         views.funnels[asked] = counts
         while len(views.funnels) > MOST_COUNTED:
             del views.funnels[next(iter(views.funnels))]
     return await views.run(lambda: funnel.funnel(views.store, problem, device, counts))
 
 
-async def _legal(views: Views, query: SpaceQuery | FunnelQuery, device: str) -> dict[str, Any]:
-    """The number of legal configs, counted by another process, one at a time."""
+async def _legal(request: Request, views: Views, query: SpaceQuery | FunnelQuery, device: str) -> dict[str, Any]:
+    """The number of legal configs, counted by another process, one at a time, callers in turn."""
     problem, family = query.problem(), getattr(query, "family", None)
     asked = (problem.key, device, family)
     if asked not in views.counted:
-        found = await views.counts.run(lambda: views.counted.get(asked) or spaces.legal_counts(problem, device, family))
+        found = await views.counts.run(
+            request.state.who, lambda: views.counted.get(asked) or spaces.legal_counts(problem, device, family)
+        )
         views.counted[asked] = found
         while len(views.counted) > MOST_COUNTED:
             del views.counted[next(iter(views.counted))]

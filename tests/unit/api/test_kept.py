@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import tracemalloc
+from pathlib import Path
 
-from fastapi import Request
+from fastapi import Request, Response
 
-from api.encoding import LEAST_BYTES
-from api.views.kept import Kept
+from api.encoding import LEAST_BYTES, Rendered
+from api.views.kept import Kept, Views
+from tuner.evidence.store import Store
 
 NONE = {"rows": 0}
 LARGE = {"text": "".join(map(chr, range(32, 126))) * (LEAST_BYTES // 50)}
@@ -44,3 +48,38 @@ def test_small_views_take_no_more_than_is_counted() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 2**21
+
+
+def test_slow_views_are_made_in_turns_of_callers_who_share_none_with_others(tmp_path: Path) -> None:
+    async def run(store: Store) -> None:
+        views, made, go_on = Views(store), list[tuple[str, int]](), threading.Event()
+
+        def ask(caller: str, number: int) -> asyncio.Task[Response]:
+            def make() -> Rendered:
+                go_on.wait()
+                made.append((caller, number))
+                return Rendered.of(NONE)
+
+            return asyncio.create_task(views.answer(request_of(caller), number, make, slow=True))
+
+        tasks = [ask("many", number) for number in range(4)]
+        await turns()
+        # It would wait for all of the other caller's if it shared the last of them.
+        tasks.append(ask("one", 3))
+        await turns()
+        go_on.set()
+        await asyncio.gather(*tasks)
+        assert made == [("many", 0), ("one", 3), ("many", 1), ("many", 2), ("many", 3)]
+
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        asyncio.run(run(store))
+
+
+def request_of(caller: str) -> Request:
+    return Request({"type": "http", "headers": [], "state": {"who": caller}})
+
+
+async def turns() -> None:
+    """As many of the event loop as a task needs to reach its place in a queue."""
+    for _ in range(20):
+        await asyncio.sleep(0)
