@@ -12,6 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
 from api.auth import require
+from api.clients import watched
 from api.derived import fields_of
 from api.fleet import CampaignsDependency, CreationLimit, EstimateLimit
 from api.fleet_schemas import (
@@ -100,7 +101,8 @@ async def create_campaign(
 async def estimate_campaign(body: CampaignIn, limit: EstimateLimit, request: Request) -> EstimateOut:
     """A dry run: what the campaign would cost. Nothing is created."""
     store: Store = request.app.state.store
-    return await limit.run(request.state.who, lambda: EstimateOut.of(estimate(store, body.request())))
+    async with watched(request) as wanted:
+        return await limit.run(request.state.who, lambda: EstimateOut.of(estimate(store, body.request())), wanted)
 
 
 @router.get("/v1/campaigns", operation_id="listCampaigns", dependencies=[Reader], responses=responses())

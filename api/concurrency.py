@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 from anyio import CapacityLimiter, to_thread
 
 T = TypeVar("T")
+#: Whether somebody still waits for what a call returns.
+Wanted = Callable[[], bool]
 
 #: Concurrent reports, and concurrent shorter calls about rounds (mostly claims). While one waits for the database,
 #: another runs.
@@ -31,6 +33,15 @@ CONCURRENT_ESTIMATES: Final = 1
 CONCURRENT_CREATIONS: Final = 1
 #: Longest rest between two parts of a long call.
 _MOST_REST_SECONDS: Final = 0.05
+
+
+class Unwanted(Exception):
+    """A call was left out: when its turn came, nobody waited for it any more."""
+
+
+def always() -> bool:
+    """As `Wanted`: somebody waits, whatever happens."""
+    return True
 
 
 class ConcurrencyLimit:
@@ -60,25 +71,33 @@ class SharedCalls:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, asyncio.Task[Any]] = {}
+        self._waiting: dict[Hashable, tuple[asyncio.Task[Any], list[Wanted]]] = {}
         self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
-    async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """Returns or raises what `call` does, or another call with the same key that begins later than now."""
-        task: asyncio.Task[T] | None = self._waiting.get(key)
-        if task is None:
-            task = self._waiting[key] = asyncio.create_task(self._in_turn(key, call))
+    async def run(self, key: Hashable, call: Callable[[Wanted], Awaitable[T]], wanted: Wanted = always) -> T:
+        """Returns or raises what `call` does, or another call with the same key that begins later than now.
+
+        Args:
+            call: is told whether one of the requests that share it still wants it.
+            wanted: whether this request does.
+        """
+        if (waiting := self._waiting.get(key)) is None:
+            task: asyncio.Task[T] = asyncio.create_task(self._in_turn(key, call))
             # A failure is known even if every client has left.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            waiting = self._waiting[key] = task, []
+        shared, sharers = waiting
+        sharers.append(wanted)
         # The others still wait if one client leaves.
-        return await asyncio.shield(task)
+        found: T = await asyncio.shield(shared)
+        return found
 
-    async def _in_turn(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+    async def _in_turn(self, key: Hashable, call: Callable[[Wanted], Awaitable[T]]) -> T:
         if (turn := self._turns.get(key)) is None:
             turn = self._turns[key] = asyncio.Lock()
         async with turn:
-            del self._waiting[key]
-            return await call()
+            _, sharers = self._waiting.pop(key)
+            return await call(lambda: any(wanted() for wanted in sharers))
 
 
 class CallerSlots:
@@ -113,10 +132,20 @@ class FairLimit:
         # A caller has one call at most in the limit's queue, so that this queue goes round the callers.
         self._slots, self._limit = CallerSlots(1), ConcurrencyLimit(most)
 
-    async def run(self, caller: str, call: Callable[[], T]) -> T:
-        """Waits for this caller's turn, then returns or raises what `call` does."""
+    async def run(self, caller: str, call: Callable[[], T], wanted: Wanted = always) -> T:
+        """Waits for this caller's turn, then returns or raises what `call` does.
+
+        Raises:
+            Unwanted: by then nobody wants it any more.
+        """
+
+        def begin() -> T:
+            if not wanted():
+                raise Unwanted
+            return call()
+
         async with self._slots.of(caller):
-            return await self._limit.run(call)
+            return await self._limit.run(begin)
 
 
 class Rests:

@@ -6,12 +6,14 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, Request, Response
 from pydantic import BaseModel
 
+from api.clients import watched
 from api.concurrency import ConcurrencyLimit, FairLimit, SharedCalls
 from api.encoding import Rendered
 from api.snapshot_follower import SnapshotFollower
@@ -180,25 +182,33 @@ class Views:
         self, request: Request, key: Hashable, make: Callable[[], Rendered], slow: bool = False
     ) -> Response:
         """The response to a request for a view that is made each time, or that keeps itself; as `keep`."""
-
-        async def run(call: Callable[[], T]) -> T:
-            return await (self.run_slow(request, call) if slow else self.run(call))
-
-        # Of slow ones nobody shares another caller's call: it waits for all that this caller asked before.
-        shared = (key, request.state.who) if slow else key
-        rendered = await self._shared.run(shared, lambda: run(make))
+        if slow:
+            rendered = await self._slow_answer(request, key, make)
+        else:
+            rendered = await self._shared.run(key, lambda _: self.run(make))
         if rendered.length > _MOST_INLINE:
             # Its client may want an encoding that is not made yet.
-            return await run(lambda: rendered.response(request))
+            response = partial(rendered.response, request)
+            return await (self.run_slow(request, response) if slow else self.run(response))
         return rendered.response(request)
+
+    async def _slow_answer(self, request: Request, key: Hashable, make: Callable[[], Rendered]) -> Rendered:
+        # Nobody shares another caller's call: it waits for all that this caller asked before.
+        who: str = request.state.who
+        async with watched(request) as wanted:
+            return await self._shared.run((key, who), lambda anybody: self._slow.run(who, make, anybody), wanted)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Runs a call in a thread, when it is its turn."""
         return await self._limit.run(call)
 
     async def run_slow(self, request: Request, call: Callable[[], T]) -> T:
-        """Runs a call that may take seconds: such calls wait for each other, callers in turn, and nobody for them."""
-        return await self._slow.run(request.state.who, call)
+        """Runs a call that may take seconds: such calls wait for each other, callers in turn, and nobody for them.
+
+        It is left out if the client has left when its turn comes.
+        """
+        async with watched(request) as wanted:
+            return await self._slow.run(request.state.who, call, wanted)
 
 
 def install(app: FastAPI) -> None:

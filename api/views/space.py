@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from api.answer_service import AnswerService
 from api.auth import require
+from api.clients import watched
 from api.derived import fields_of
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
@@ -157,9 +158,11 @@ async def _legal(request: Request, views: Views, query: SpaceQuery | FunnelQuery
     problem, family = query.problem(), getattr(query, "family", None)
     asked = (problem.key, device, family)
     if asked not in views.counted:
-        found = await views.counts.run(
-            request.state.who, lambda: views.counted.get(asked) or spaces.legal_counts(problem, device, family)
-        )
+        async with watched(request) as wanted:
+            found = await views.counts.run(
+                request.state.who, lambda: views.counted.get(asked) or spaces.legal_counts(problem, device, family),
+                wanted,
+            )  # fmt: skip
         views.counted[asked] = found
         while len(views.counted) > MOST_COUNTED:
             del views.counted[next(iter(views.counted))]

@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 
 from api import concurrency
-from api.concurrency import CallerSlots, ConcurrencyLimit, FairLimit, Rests, SharedCalls
+from api.concurrency import CallerSlots, ConcurrencyLimit, FairLimit, Rests, SharedCalls, Unwanted, Wanted
 
 
 def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
@@ -62,7 +62,7 @@ def test_requests_share_the_call_that_begins_after_them() -> None:
     async def run() -> None:
         shared, begun, go_on = SharedCalls(), list[int](), asyncio.Event()
 
-        async def call() -> int:
+        async def call(_: Wanted) -> int:
             number = len(begun)
             begun.append(number)
             await go_on.wait()
@@ -84,11 +84,38 @@ def test_requests_share_the_call_that_begins_after_them() -> None:
     asyncio.run(run())
 
 
+def test_a_shared_call_is_wanted_until_the_last_request_leaves() -> None:
+    async def run() -> None:
+        shared, here, found = SharedCalls(), {"one": True, "two": True}, list[bool]()
+
+        async def call(wanted: Wanted) -> None:
+            for name in ("one", "two"):
+                found.append(wanted())
+                here[name] = False
+            found.append(wanted())
+
+        await asyncio.gather(*(shared.run("a", call, partial(here.__getitem__, name)) for name in here))
+        assert found == [True, True, False]
+
+    asyncio.run(run())
+
+
+def test_a_call_that_nobody_wants_when_its_turn_comes_is_left_out() -> None:
+    async def run() -> None:
+        limit, ran = FairLimit(1), list[str]()
+        with pytest.raises(Unwanted):
+            await limit.run("one", lambda: ran.append("left"), lambda: False)
+        await limit.run("one", lambda: ran.append("next"))
+        assert ran == ["next"]
+
+    asyncio.run(run())
+
+
 def test_a_failure_reaches_every_request_that_shares_it() -> None:
     async def run() -> None:
         shared = SharedCalls()
 
-        async def fail() -> None:
+        async def fail(_: Wanted) -> None:
             raise ValueError("no such device")
 
         found = await asyncio.gather(*(shared.run("a", fail) for _ in range(2)), return_exceptions=True)

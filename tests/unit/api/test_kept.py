@@ -8,8 +8,10 @@ import tracemalloc
 from pathlib import Path
 
 from fastapi import Request, Response
+from starlette.types import Message
 
 from api.encoding import LEAST_BYTES, Rendered
+from api.http_errors import HttpError
 from api.views.kept import Kept, Views
 from tuner.evidence.store import Store
 
@@ -83,3 +85,33 @@ async def turns() -> None:
     """As many of the event loop as a task needs to reach its place in a queue."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def test_slow_views_whose_clients_have_left_are_not_made(tmp_path: Path) -> None:
+    async def run(store: Store) -> None:
+        views, made, go_on = Views(store), list[str](), threading.Event()
+
+        def ask(name: str, leaves: bool) -> asyncio.Task[Response]:
+            def make() -> Rendered:
+                go_on.wait()
+                made.append(name)
+                return Rendered.of(NONE)
+
+            async def receive() -> Message:
+                await (asyncio.sleep(0) if leaves else asyncio.Event().wait())
+                return {"type": "http.disconnect"}
+
+            request = Request(request_of("one").scope, receive)
+            return asyncio.create_task(views.answer(request, name, make, slow=True))
+
+        tasks = [ask("runs", leaves=False)]
+        await turns()
+        tasks += [ask("left", leaves=True), ask("waits", leaves=False)]
+        await turns()
+        go_on.set()
+        _, left, _ = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(left, HttpError)
+        assert made == ["runs", "waits"]
+
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        asyncio.run(run(store))
