@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import DeviceRow, MeasurementRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
@@ -20,7 +21,7 @@ from tuner.views.rounds import ProgressBoard, RoundFacts, facts, selected
 
 #: Workers that are gone are listed for this long.
 _SHOWN: Final = timedelta(hours=1)
-#: Workers that are listed.
+#: Workers that are listed; all are counted.
 MOST_WORKERS: Final = 2_000
 
 
@@ -54,7 +55,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True)
 class FleetFacts:
-    """The fleet at one moment; `workers` are counts by status."""
+    """The fleet at one moment; `workers` are counts by status, `items` those that are listed."""
 
     at: datetime
     workers: dict[str, int]
@@ -62,23 +63,34 @@ class FleetFacts:
     items: tuple[WorkerFacts, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Workers of one device model and status; `busy` ones run a round."""
+
+    device: str
+    device_kind: str
+    status: str
+    workers: int
+    busy: int
+
+
 def fleet_facts(store: Store, workers: Workers, board: ProgressBoard) -> FleetFacts:
-    """The fleet now: workers that are live or draining, and those that left within the last hour."""
-    listed: list[Worker] = []
+    """The fleet now: workers that are live or draining, then those that left within the last hour, newest first."""
     with store.transaction() as session:
         moment = now(session)
-    after = 0
-    while len(listed) < MOST_WORKERS and (part := workers.page(after, 500, gone=True)):
-        after = part[-1].id
-        listed += [worker for worker in part if worker.status != "gone" or worker.beat_at >= moment - _SHOWN]
+    listed = workers.seen_since(moment - _SHOWN, MOST_WORKERS)
     with store.transaction() as session:
+        counts, waiting = _counts(session, moment - _SHOWN), _waiting(session)
         held = {each.worker_id: each for each in facts(session, selected().where(RoundRow.status == "running"), board)}
-        clocks, waiting = _clocks(session, [worker.id for worker in listed]), _waiting(session)
+        clocks = _clocks(session, [worker.id for worker in listed])
     items = tuple(
         WorkerFacts(worker, held.get(worker.id), clocks.get(worker.id), _busy_share(worker, moment))
         for worker in listed
     )
-    return FleetFacts(moment, dict(Counter(worker.status for worker in listed)), _devices(items, waiting), items)
+    statuses = Counter[str]()
+    for count in counts:
+        statuses[count.status] += count.workers
+    return FleetFacts(moment, dict(statuses), _devices(counts, waiting), items)
 
 
 def _busy_share(worker: Worker, moment: datetime) -> float:
@@ -93,18 +105,32 @@ def _clocks(session: Session, workers: list[int]) -> dict[int, Clocks]:
         select(func.max(RoundRow.id)).where(RoundRow.worker_id.in_(workers), RoundRow.study_id.is_not(None))
         .group_by(RoundRow.worker_id)
     )  # fmt: skip
-    studies = select(RoundRow.worker_id, RoundRow.study_id).where(RoundRow.id.in_(last_round))
-    found: dict[int, Clocks] = {}
-    for worker, study in session.execute(studies).all():
-        if worker is None:
-            continue
-        query = select(MeasurementRow.clocks).where(
-            MeasurementRow.study_id == study, MeasurementRow.worker_id == worker, MeasurementRow.outcome == "correct"
+    last_clocks = (
+        select(MeasurementRow.clocks)
+        .where(
+            MeasurementRow.study_id == RoundRow.study_id, MeasurementRow.worker_id == RoundRow.worker_id,
+            MeasurementRow.outcome == "correct",
         )
-        said: dict[str, Any] | None = session.scalar(query.order_by(MeasurementRow.id.desc()).limit(1))
-        if said:
-            found[worker] = Clocks(**said | {"throttle_reasons": tuple(said.get("throttle_reasons", ()))})
-    return found
+        .order_by(MeasurementRow.id.desc()).limit(1)
+    )  # fmt: skip
+    said = select(RoundRow.worker_id, last_clocks.scalar_subquery()).where(RoundRow.id.in_(last_round))
+    return {
+        worker: Clocks(**clocks | {"throttle_reasons": tuple(clocks.get("throttle_reasons", ()))})
+        for worker, clocks in session.execute(said) if clocks
+    }  # fmt: skip
+
+
+def _counts(session: Session, since: datetime) -> list[_Count]:
+    """The workers that are not gone, and those that were heard since."""
+    running = and_(RoundRow.worker_id == WorkerRow.id, RoundRow.status == "running")
+    query = (
+        select(DeviceRow.name, DeviceRow.kind, WorkerRow.status, func.count(WorkerRow.id), func.count(RoundRow.id))
+        .join(WorkerRow, WorkerRow.device_id == DeviceRow.id)
+        .outerjoin(RoundRow, running)
+        .where(or_(WorkerRow.status != "gone", WorkerRow.beat_at >= since))
+        .group_by(DeviceRow.name, DeviceRow.kind, WorkerRow.status)
+    )
+    return [_Count(*row) for row in session.execute(query)]
 
 
 def _waiting(session: Session) -> dict[tuple[str, str], int]:
@@ -118,12 +144,11 @@ def _waiting(session: Session) -> dict[tuple[str, str], int]:
     return {(name, kind): count for name, kind, count in session.execute(query)}
 
 
-def _devices(items: tuple[WorkerFacts, ...], waiting: dict[tuple[str, str], int]) -> tuple[DeviceFacts, ...]:
-    names = sorted({*waiting, *((item.worker.device, item.worker.device_kind) for item in items)})
+def _devices(counts: Sequence[_Count], waiting: dict[tuple[str, str], int]) -> tuple[DeviceFacts, ...]:
     found = []
-    for name, kind in names:
-        ours = [item for item in items if (item.worker.device, item.worker.device_kind) == (name, kind)]
-        status = Counter(item.worker.status for item in ours)
-        busy = sum(item.round is not None for item in ours)
-        found.append(DeviceFacts(name, kind, status["live"], status["draining"], busy, waiting.get((name, kind), 0)))
+    for name, kind in sorted({*waiting, *((count.device, count.device_kind) for count in counts)}):
+        ours = {count.status: count for count in counts if (count.device, count.device_kind) == (name, kind)}
+        live, draining = (ours[status].workers if status in ours else 0 for status in ("live", "draining"))
+        busy = sum(count.busy for count in ours.values())
+        found.append(DeviceFacts(name, kind, live, draining, busy, waiting.get((name, kind), 0)))
     return tuple(found)

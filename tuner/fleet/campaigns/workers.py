@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, bindparam, func, or_, select
 from sqlalchemy.exc import IntegrityError
@@ -167,10 +167,21 @@ class Workers:
         with self._store.transaction() as session:
             return self._read(session, WorkerRow.id > after, *[] if gone else [WorkerRow.status != "gone"], limit=limit)
 
-    def _read(self, session: Session, *where: ColumnElement[bool], limit: int = 1) -> list[Worker]:
+    def seen_since(self, since: datetime, limit: int) -> list[Worker]:
+        """Workers that are not gone, then those that were heard at `since` or later, the newest of each first."""
+        gone, heard = WorkerRow.status == "gone", WorkerRow.beat_at >= since
+        with self._store.transaction() as session:
+            found = self._read(session, ~gone, limit=limit, order=(WorkerRow.id.desc(),))
+            left = (WorkerRow.beat_at.desc(), WorkerRow.id.desc())
+            return found + self._read(session, gone, heard, limit=limit - len(found), order=left)
+
+    def _read(
+        self, session: Session, *where: ColumnElement[bool], limit: int = 1,
+        order: Sequence[ColumnElement[Any]] = (WorkerRow.id.expression,),
+    ) -> list[Worker]:  # fmt: skip
         held = select(RoundRow.id).where(RoundRow.worker_id == WorkerRow.id, RoundRow.status == "running")
         query = select(WorkerRow, self._queue.heartbeat_at, held.scalar_subquery()).where(*where)
-        found = session.execute(query.order_by(WorkerRow.id).limit(limit).options(joinedload(WorkerRow.device)))
+        found = session.execute(query.order_by(*order).limit(limit).options(joinedload(WorkerRow.device)))
         return [
             Worker(
                 row.id, row.name, row.queue, row.device.name, row.device.kind, str(row.facts["uuid"]),
