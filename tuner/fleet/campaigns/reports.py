@@ -17,7 +17,15 @@ from tuner.evidence.records import Author, Best, StoredMeasurement
 from tuner.evidence.refutations import Refuted
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
-from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
+from tuner.fleet.campaigns.outcomes import (
+    clear_suspects,
+    count_tried,
+    forgive,
+    park,
+    record_failure,
+    record_hopeless,
+    verdict,
+)
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.records import source_of
 
@@ -106,7 +114,10 @@ def settle(
         count_tried(item, [*screened.values(), *(entry.outcome.value for entry in screenings)])
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:MOST_REASON]
-    if failure and report.hopeless:
+    if failure and report.hopeless and row.study_id is None:
+        # The worker's word is all that there is.
+        record_hopeless(item, failure, most_attempts, at)
+    elif failure and report.hopeless:
         park(item, failure, "", at)
     elif failure:
         record_failure(row, item, failure, measured, most_attempts, at)
@@ -116,6 +127,7 @@ def settle(
         clear_suspects(item, measured | screened.keys())
         if report.ended and row.study_id is not None:
             return True
+        forgive(item)
         item.status = "waiting"
     return False
 
