@@ -15,7 +15,7 @@ from tuner.evidence.codec import utc
 from tuner.evidence.measurements import Place, Prepared
 from tuner.evidence.records import Author, Best, StoredMeasurement
 from tuner.evidence.refutations import Refuted
-from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
+from tuner.fleet.campaigns.checks import MOST_TEXT, check_finals, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
 from tuner.fleet.campaigns.outcomes import (
     clear_suspects,
@@ -56,6 +56,8 @@ def check_report(
     if provenance is None or holder.source is None or source_of(provenance) != holder.source:
         raise ResultRefused("the measurements have another provenance than the round began with")
     check_provenance(provenance, holder.facts)
+    # First: whatever follows takes longer the more there is.
+    check_finals(report.measurements, holder.facts, holder.turns)
     check_measurements(report.measurements, holder.problem, holder.facts)
     at = datetime.now().astimezone()
     finals = [
