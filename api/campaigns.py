@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
-from api.auth import require
+from api.auth import Caller, require
 from api.clients import watched
 from api.derived import fields_of
 from api.fleet import CampaignsDependency, CreationLimit, EstimateLimit
@@ -33,11 +33,14 @@ from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams, count_stream, may_go_on
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.campaigns import of_token
 from tuner.fleet.campaigns.estimate import Estimate, estimate
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
 
 router = APIRouter(tags=["campaigns"], route_class=LargeBodyRoute)
 Reader, Submitter = Depends(require("read")), Depends(require("submit"))
+#: The caller, to whose token an idempotency key belongs.
+Creator = Annotated[Caller, Submitter]
 CampaignId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 IdempotencyKey = Annotated[
     str | None,
@@ -80,16 +83,16 @@ class EstimateOut(RecordOut):
 
 
 @router.post(
-    "/v1/campaigns", operation_id="createCampaign", status_code=201, dependencies=[Submitter],
+    "/v1/campaigns", operation_id="createCampaign", status_code=201,
     responses=responses(409) | {200: {"model": CampaignOut, "description": "created before with the same key"}},
 )  # fmt: skip
 async def create_campaign(
     body: CampaignIn, campaigns: CampaignsDependency, limit: CreationLimit, request: Request, response: Response,
-    idempotency_key: IdempotencyKey = None,
+    caller: Creator, idempotency_key: IdempotencyKey = None,
 ) -> CampaignOut:  # fmt: skip
     """Creates a campaign; its problems are queued when this returns."""
-    who: str = request.state.who
-    campaign, created = await limit.run(who, lambda: campaigns.create(body.request(), idempotency_key))
+    owner, who = of_token(caller.token_id), str(request.state.who)
+    campaign, created = await limit.run(who, lambda: campaigns.create(body.request(), idempotency_key, owner))
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/campaigns/{campaign.id}"
     return CampaignOut.of(campaign)

@@ -70,8 +70,9 @@ def fill(store: Store, two_devices: bool = True) -> Filled:
     campaign, _ = campaigns.create(request)
     for name in NAMES:
         _tune(rounds, _claimed(rounds, draining), recordings[name])
-    parked = _claimed(rounds, draining)
-    rounds.finish(parked.round_id, parked.lease, RoundReport(failure=f"device lost {HOSTILE}", hopeless=True))
+    for _ in range(PATIENT.attempts):
+        parked = _claimed(rounds, draining)
+        rounds.finish(parked.round_id, parked.lease, RoundReport(failure=f"device lost {HOSTILE}", hopeless=True))
     open_round = _claimed(rounds, draining)
     workers.drain(draining)
     workers.leave(gone)

@@ -54,6 +54,8 @@ from tuner.files import is_endless, whole_file
 
 SCHEMA: Final = "gemmtune.backup/1"
 _ROWS: Final = 500
+#: Rows are inserted once their lines are longer together: of the longest ones, 500 would not fit into memory.
+_MOST_PENDING_BYTES: Final = 16 * 2**20
 #: Upper bound on a line; a hundred measurements would fit.
 _MOST_LINE_BYTES: Final = 16 * 2**20
 #: Errors of a database that a row causes.
@@ -101,7 +103,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     # Read completely before anything is written, so a damaged file leaves no trace.
     rows = sum(1 for _ in _lines(path)) - 1
     lines = _lines(path)
-    header = next(lines)
+    header, _ = next(lines)
     engine = connect(url)
     try:
         with migrating(engine, broken="use another backup") as connection:
@@ -159,8 +161,8 @@ def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
         yield dict(row)
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The header and the rows of a backup.
+def _lines(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """The header and the rows of a backup, each with the length of its line.
 
     Raises:
         StoreError: it is not a backup, or damaged; raised after the last row at the latest.
@@ -184,7 +186,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                     raise ValueError(f"its line {rows + 1} is no row of a table")
                 digest.update(data)
                 rows += 1
-                yield document
+                yield document, len(data)
     except (OSError, EOFError, zlib.error, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} can't be read as a backup ({error}): use another one") from error
     raise StoreError(f"{path} ends before its last line: it was cut short; use another backup")
@@ -200,19 +202,21 @@ def _check_empty(connection: Connection, url: str) -> None:
             raise StoreError(f"the store {shown(url)} has rows: restore into an empty one, then switch to it")
 
 
-def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
+def _fill(connection: Connection, lines: Iterator[tuple[dict[str, Any], int]]) -> dict[str, int]:
     tables = _tables(connection)
-    counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
+    counts, pending, pending_bytes, name = dict[str, int](), list[dict[str, Any]](), 0, ""
     if "counter" in tables:
         # The migration inserted initial rows; the backup has the current ones. The first schema had no counters.
         connection.execute(delete(tables["counter"]))
-    for document in lines:
-        if document["table"] != name or len(pending) >= _ROWS:
+    for document, length in lines:
+        full = len(pending) >= _ROWS or pending_bytes + length > _MOST_PENDING_BYTES
+        if document["table"] != name or full:
             _insert(connection, tables.get(name), pending)
-            name, pending = document["table"], []
+            name, pending, pending_bytes = document["table"], [], 0
         if name not in tables:
             raise StoreError(f"the backup has a table {name!r} that this version does not know: upgrade gemmtune")
         pending.append(document["row"])
+        pending_bytes += length
         counts[name] = counts.get(name, 0) + 1
     _insert(connection, tables.get(name), pending)
     if connection.dialect.name == "postgresql":

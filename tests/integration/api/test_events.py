@@ -23,7 +23,7 @@ from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api import asking
 from tests.recorded_store import PATIENT
-from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, keep_best, measured
+from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured
 from tuner.errors import StoreError
 from tuner.evidence import revocations, tokens
 from tuner.evidence.store import Store
@@ -128,6 +128,7 @@ def test_a_rounds_life_is_told(store: Store, feed: Feed, board: ProgressBoard) -
     board.put(task.round_id, RoundProgress("screen", 3, 12.5))
     progress = feed.poll()
     assert progress[0].data["progress"]["tried"] == 3
+    rounds.begin(task.round_id, task.lease, PROVENANCE)
     rounds.finish(task.round_id, task.lease, RoundReport(failure="lost", hopeless=True))
     ended = feed.poll()
     assert (ended[0].data["status"], ended[1].data["status"]) == ("failed", "parked")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -218,6 +219,25 @@ def test_who_writes_during_a_restore_waits_for_its_end(
         writing[0].join()
         assert [token.name for token in tokens.tokens(store)] == ["restored", "late"]
         assert store.changed()["best"] == 1
+
+
+def test_a_restore_holds_few_long_rows_at_once(
+    database_url: str, target: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(database_url) as store:
+        fill(store)
+        counts = store.backup(tmp_path / "b.gz")
+    insert, held = backup._insert, list[int]()
+
+    def inserting(connection: sa.Connection, table: sa.Table | None, rows: list[dict[str, Any]]) -> None:
+        held.append(len(json.dumps(rows, separators=(",", ":"))))
+        insert(connection, table, rows)
+
+    most = 10_000
+    monkeypatch.setattr(backup, "_insert", inserting)
+    monkeypatch.setattr(backup, "_MOST_PENDING_BYTES", most)
+    assert restore_backup(tmp_path / "b.gz", target("sqlite")).items() <= counts.items()
+    assert most / 2 < max(held) < most < sum(held)
 
 
 def test_a_backup_of_a_newer_schema_is_refused(tmp_path: Path) -> None:

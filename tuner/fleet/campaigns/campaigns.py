@@ -37,11 +37,14 @@ class Campaigns:
     def __init__(self, store: Store) -> None:
         self._store, self._queue = store, queue_of(store)
 
-    def create(self, request: CampaignRequest, idempotency_key: str | None = None) -> tuple[Campaign, bool]:
+    def create(
+        self, request: CampaignRequest, idempotency_key: str | None = None, owner: str = ""
+    ) -> tuple[Campaign, bool]:
         """Creates a campaign with its problems and their jobs in one transaction.
 
         Args:
             idempotency_key: repeating a key with the same request returns the campaign that it created before.
+            owner: whose key it is, as `of_token` says it; keys of different owners never meet.
 
         Returns:
             The campaign, and whether this call created it.
@@ -58,17 +61,17 @@ class Campaigns:
         for kind in {problem.kind for problem in request.problems}:
             families_taking(kind)
         try:
-            return self._create(request, idempotency_key)
+            return self._create(request, idempotency_key, owner)
         except StoreError as error:
             # Another caller created it with the same key between our read and our write.
             if idempotency_key is None or not isinstance(error.__cause__, IntegrityError):
                 raise
-            return self._create(request, idempotency_key)
+            return self._create(request, idempotency_key, owner)
 
-    def _create(self, request: CampaignRequest, key: str | None) -> tuple[Campaign, bool]:
+    def _create(self, request: CampaignRequest, key: str | None, owner: str) -> tuple[Campaign, bool]:
         digest = digest_of(request)
         with self._store.transaction(writes=True, slow=True) as session:
-            if key is not None and (row := session.scalar(select(CampaignRow).filter_by(idempotency_key=key))):
+            if key is not None and (row := _created(session, key, owner, digest)):
                 if row.request_digest != digest:
                     raise KeyReused(
                         f"idempotency key {key!r} created campaign {row.id} from another request: use a new key for "
@@ -78,7 +81,7 @@ class Campaigns:
             queues = [(queue_for(session, name, kind), name, kind) for name, kind in request.devices]
             row = CampaignRow(
                 name=request.name, status=CampaignStatus.RUNNING.value, stopped_because="", priority=request.priority,
-                budget=asdict(request.budget), idempotency_key=key,
+                budget=asdict(request.budget), idempotency_key=key and owned(key, owner),
                 request_digest=digest, created_at=now(session), finished_at=None,
             )  # fmt: skip
             session.add(row)
@@ -93,10 +96,12 @@ class Campaigns:
         Raises:
             CampaignError, FamilyError: as `create`.
         """
-        key = f"request:{digest_of(request)}"
-        ran = CampaignRow.idempotency_key.startswith(key, autoescape=True)
+        digest = digest_of(request)
+        key = f"request:{digest}"
+        # Keys that a service of an older version took from its callers may begin like ours.
+        ran = CampaignRow.idempotency_key.startswith(key, autoescape=True), CampaignRow.request_digest == digest
         with self._store.transaction() as session:
-            last = session.scalar(select(CampaignRow).where(ran).order_by(CampaignRow.id.desc()).limit(1))
+            last = session.scalar(select(CampaignRow).where(*ran).order_by(CampaignRow.id.desc()).limit(1))
             if last is not None:
                 if not again or last.finished_at is None:
                     return campaign_of(last)
@@ -163,6 +168,24 @@ class Campaigns:
                 session.flush()
                 self._queue.align(session)
             return campaign_of(row)
+
+
+def of_token(token_id: int | None) -> str:
+    """The owner of keys that come over HTTP; without tokens, all callers are one."""
+    return f"token {token_id}" if token_id is not None else "local"
+
+
+def owned(key: str, owner: str) -> str:
+    """A key as it is stored: its owner's, in a form that no other owner's key has, and short enough for its column."""
+    return f"{owner}:{hashlib.sha256(key.encode()).hexdigest()}" if owner else key
+
+
+def _created(session: Session, key: str, owner: str, digest: str) -> CampaignRow | None:
+    """The campaign that a key of this owner created; without any, one that an older version, which stored no owners,
+    created with the key from the same request.
+    """
+    ours = session.scalar(select(CampaignRow).filter_by(idempotency_key=owned(key, owner)))
+    return ours or session.scalar(select(CampaignRow).filter_by(idempotency_key=key, request_digest=digest))
 
 
 def campaign_of(row: CampaignRow) -> Campaign:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
@@ -29,6 +30,10 @@ from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Prove
 MOST_MEASUREMENTS: Final = 2_000
 MOST_SAMPLES: Final = 3 * MOST_TURNS
 MOST_TEXT: Final = 4_000
+#: Rivals of one round's finals, and samples of each for every turn of the budget: turns are repeated until intervals
+#: are narrow, three times as many at most. Bursts and blocks are fewer; those of older workers were up to eight.
+MOST_RIVALS: Final = 64
+SAMPLES_OF_A_TURN, FEW_SAMPLES = 3, 30
 #: Workers name the same few configs repeatedly: in announcements and reports of every problem.
 _KNOWN_CONFIGS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -87,6 +92,28 @@ def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
         raise ResultRefused("a version in the provenance is longer than 200 characters")
     if not (_DIGEST.fullmatch(provenance.kernel_source_digest) and -(2**63) <= provenance.seed < 2**63):
         raise ResultRefused("the provenance names no kernel source digest, or a seed beyond 64 bits")
+
+
+def check_finals(measurements: Sequence[Measurement], facts: DeviceFacts, turns: int) -> None:
+    """Checks that a round can have produced the finals: deciding them takes time and memory for every sample.
+
+    Args:
+        turns: fewest turns of the finals, by the round's budget. Recorded finals have the turns of their recording.
+
+    Raises:
+        ResultRefused: there are more of them, or of samples.
+    """
+    most = MOST_SAMPLES if facts.kind == "recorded" else max(SAMPLES_OF_A_TURN * turns, FEW_SAMPLES)
+    finals = [one for one in measurements if one.stage == "final"]
+    for policy, count in Counter(one.policy for one in finals).items():
+        if count > MOST_RIVALS:
+            raise ResultRefused(f"{count} finals under {policy}: a round has at most {MOST_RIVALS} rivals")
+    for one in finals:
+        if (count := len(one.samples_us)) > most:
+            raise ResultRefused(
+                f"{one.config.key}: {count:,} samples under {one.policy}: finals of {turns} turns take at most "
+                f"{most:,}; report what the round took"
+            )
 
 
 def check_measurements(measurements: Sequence[Measurement], problem: Problem, facts: DeviceFacts) -> None:

@@ -12,8 +12,9 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from space.problem import Problem
 from tuner.errors import LeaseLost, UnknownRound
 from tuner.evidence import codec
-from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
+from tuner.fleet.campaigns.records import CampaignBudget
 from workers.measurement import DeviceFacts, from_document
 
 
@@ -23,6 +24,7 @@ class LeasedRound:
 
     Attributes:
         problem_id, device_id: ids of their rows.
+        turns: fewest turns of its finals, by the campaign's budget.
         source: of the study that the round continues; None before it has begun.
     """
 
@@ -33,6 +35,7 @@ class LeasedRound:
     worker_id: int
     study_id: int | None
     source: str | None
+    turns: int
 
 
 # Built once, because a large fleet runs them constantly and building one costs as much as running it.
@@ -42,10 +45,11 @@ _OURS: Final = (
 _HELD: Final = (
     select(
         RoundRow.worker_id, RoundRow.study_id, RoundRow.problem_id, CampaignProblemRow.device_id, ProblemRow.key,
-        WorkerRow.facts, StudyRow.source,
+        WorkerRow.facts, StudyRow.source, CampaignRow.budget,
     )
     .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
+    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
     .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
     .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
     .where(*_OURS, WorkerRow.token_id.is_not_distinct_from(bindparam("token")))
@@ -79,7 +83,8 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
     problem, facts = codec.problem_of(row.key), from_document(DeviceFacts, row.facts)
-    return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source)
+    turns = CampaignBudget(**row.budget).of_problem().turns
+    return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

@@ -4,6 +4,9 @@ A failed round (its worker is gone, or could not continue) leaves suspects: cand
 measured. The next round measures only some of them, about the square root of their number, and the one after that a
 single candidate: 16, 4, 1. So the third consecutive failure has found the candidate that causes it, or has shown that
 none of them does.
+
+A study that ends without anything correct has failed as well: a GPU that computes everything wrong looks like a problem
+without a correct candidate. Whoever continues the problem, in this campaign or the next, measures it anew.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.evidence import bests, measurements, studies
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
-from tuner.evidence.models import ConfigRow, MeasurementRow
+from tuner.evidence.models import ConfigRow, MeasurementRow, StudyRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
@@ -73,10 +76,28 @@ def record_failure(
     park(item, f"{item.attempts} rounds in a row failed, the last {where}: {reason}", found, at)
 
 
+def record_hopeless(item: CampaignProblemRow, reason: str, most_attempts: int, at: datetime) -> None:
+    """Makes a problem wait for another worker, which may find what this one could not, or parks it after too many
+    attempts.
+    """
+    item.attempts += 1
+    item.status = ProblemStatus.WAITING.value
+    # Another attempt would take time that is spent.
+    if item.attempts >= most_attempts or item.closing:
+        park(item, reason, "", at)
+
+
 def clear_suspects(item: CampaignProblemRow, measured: Collection[str]) -> None:
-    """After a round that succeeded: clears what it measured; without suspects, attempts start again at zero."""
+    """After a round that succeeded: clears what it measured."""
     item.suspects = [key for key in item.suspects if key not in measured]
-    if not item.suspects:
+
+
+def forgive(item: CampaignProblemRow) -> None:
+    """After a round that succeeded: attempts start again at zero, unless suspects are left, or nothing is correct yet.
+
+    Otherwise a problem without a correct candidate, whose study takes several rounds, would never be parked.
+    """
+    if not item.suspects and _any_correct(item):
         item.attempts = 0
 
 
@@ -112,7 +133,8 @@ def conclude(
 ) -> None:
     """Ends the problem of a round whose study is complete: done with its best, or parked with the reason.
 
-    A study with correct candidates but without finals is not complete: the round has failed.
+    A study with correct candidates but without finals is not complete: the round has failed. So has one that found
+    nothing correct: until there were too many, the problem waits again.
 
     Args:
         decided: verdict of the study's finals; None without finals.
@@ -124,7 +146,7 @@ def conclude(
     if decided is None:
         decided = verdict(problem, measurements.final_series(session, study_id))
     if isinstance(decided, NothingCorrect):
-        park(item, f"nothing correct: {decided}", "", at)
+        _measure_anew(session, round_, f"nothing correct: {decided}", most_attempts, at)
     elif decided is not None:
         as_stored = {id(entry.measurement): entry for entry in stored}
         won = [
@@ -138,14 +160,29 @@ def conclude(
             return
         best, because = won[0], "; ".join([because, *remarks])
         item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, best.winner.id
+        item.attempts = 0
         item.versus_first = asdict(best.versus_first) if best.versus_first else None
         item.versus_best = asdict(best.versus_best) if best.versus_best else None
-    elif item.tried > sum(item.failed.values()):
+    elif _any_correct(item):
         measured = outcomes(session, study_id).keys()
         record_failure(round_, item, "the worker ended the study without its finals", measured, most_attempts, at)
     else:
         kinds = ", ".join(f"{count} {kind}" for kind, count in item.failed.items()) or "none tried"
-        park(item, f"nothing correct: {kinds}", "", at)
+        _measure_anew(session, round_, f"nothing correct: {kinds}", most_attempts, at)
+
+
+def _measure_anew(session: Session, round_: RoundRow, reason: str, most_attempts: int, at: datetime) -> None:
+    """After a study without anything correct: begins its next generation, because a study that has tried everything
+    would only say the same again.
+    """
+    study = session.get(StudyRow, round_.study_id)
+    assert study is not None
+    studies.renew(session, study)
+    record_hopeless(round_.campaign_problem, reason, most_attempts, at)
+
+
+def _any_correct(item: CampaignProblemRow) -> bool:
+    return item.tried > sum(item.failed.values())
 
 
 def outcomes(session: Session, study_id: int | None) -> dict[str, str]:

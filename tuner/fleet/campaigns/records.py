@@ -139,7 +139,7 @@ class CampaignProblem:
     """One problem of a campaign on one device.
 
     Attributes:
-        attempts: consecutive rounds that failed.
+        attempts: rounds that failed, or ended with nothing correct, since the last that did better.
         reason: why it ended as it did; empty until then.
         failing_config: key of the candidate that makes every round with it fail; empty where none was found.
         rounds, tried, gpu_seconds: totals so far; `tried` includes earlier studies.

@@ -15,9 +15,17 @@ from tuner.evidence.codec import utc
 from tuner.evidence.measurements import Place, Prepared
 from tuner.evidence.records import Author, Best, StoredMeasurement
 from tuner.evidence.refutations import Refuted
-from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
+from tuner.fleet.campaigns.checks import MOST_TEXT, check_finals, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
-from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
+from tuner.fleet.campaigns.outcomes import (
+    clear_suspects,
+    count_tried,
+    forgive,
+    park,
+    record_failure,
+    record_hopeless,
+    verdict,
+)
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.records import source_of
 
@@ -48,6 +56,8 @@ def check_report(
     if provenance is None or holder.source is None or source_of(provenance) != holder.source:
         raise ResultRefused("the measurements have another provenance than the round began with")
     check_provenance(provenance, holder.facts)
+    # First: whatever follows takes longer the more there is.
+    check_finals(report.measurements, holder.facts, holder.turns)
     check_measurements(report.measurements, holder.problem, holder.facts)
     at = datetime.now().astimezone()
     finals = [
@@ -106,7 +116,10 @@ def settle(
         count_tried(item, [*screened.values(), *(entry.outcome.value for entry in screenings)])
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:MOST_REASON]
-    if failure and report.hopeless:
+    if failure and report.hopeless and row.study_id is None:
+        # The worker's word is all that there is.
+        record_hopeless(item, failure, most_attempts, at)
+    elif failure and report.hopeless:
         park(item, failure, "", at)
     elif failure:
         record_failure(row, item, failure, measured, most_attempts, at)
@@ -116,6 +129,7 @@ def settle(
         clear_suspects(item, measured | screened.keys())
         if report.ended and row.study_id is not None:
             return True
+        forgive(item)
         item.status = "waiting"
     return False
 

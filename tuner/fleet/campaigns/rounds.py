@@ -164,12 +164,14 @@ class Rounds:
                 concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
                 job, row.job_id = row.job_id, None
             session.flush()
-            self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
+            if not concluding:
+                self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
             # Last: from here to the commit, every other report waits.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
                 because = report.ended[:MOST_REASON]
                 conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
+                self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
 
 
 def _as_json(report: RoundReport) -> bytes:

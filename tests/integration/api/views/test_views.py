@@ -12,7 +12,7 @@ from api import importance, views
 from gemmtune import Client
 from tests.integration.api.asking import problem_of
 from tests.integration.api.views.columns import column
-from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, recording
+from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, PATIENT, Filled, recording
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest
@@ -64,7 +64,7 @@ class TestLadders:
 class TestFleet:
     def test_rounds_are_listed_newest_first(self, http: TestClient, filled: Filled) -> None:
         items = http.get("/v1/rounds", params={"campaign": filled.campaign}).json()["items"]
-        assert [item["status"] for item in items] == ["running", "failed", *["done"] * len(NAMES)]
+        assert [item["status"] for item in items] == ["running", *["failed"] * PATIENT.attempts, *["done"] * len(NAMES)]
         assert items[0]["id"] == filled.open_round.round_id
         done = http.get("/v1/rounds", params={"status": "done", "limit": 2}).json()
         rest = http.get("/v1/rounds", params={"status": "done", "limit": 2, "cursor": done["next"]}).json()

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
-from tests.fleet import PROBLEMS, Fleet, Hand, failing
+from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, failing
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -25,11 +25,12 @@ def fleet(database_url: str) -> Iterator[Fleet]:
 
 
 def fail(hand: Hand) -> int:
-    """Ends a round whose candidates all fail; their number."""
-    task = hand.claimed()
-    batch, problem = hand.begin(task).propose(), problem_from_key(task.problem_key)
-    assert isinstance(problem, Gemm)
-    hand.report(task, [failing(config, problem) for config in batch], ended="tried")
+    """Ends a problem whose candidates all fail, in every attempt; their number."""
+    for _ in range(BY_HAND.attempts):
+        task = hand.claimed()
+        batch, problem = hand.begin(task).propose(), problem_from_key(task.problem_key)
+        assert isinstance(problem, Gemm)
+        hand.report(task, [failing(config, problem) for config in batch], ended="tried")
     return len(batch)
 
 

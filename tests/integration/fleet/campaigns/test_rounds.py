@@ -193,6 +193,7 @@ def test_many_workers_at_once_get_each_problem_once(fleet: Fleet) -> None:
         while task := hand.claim():
             with lock:
                 claimed.append(task.problem_key)
+            hand.begin(task)
             hand.report(task, failure="nothing", hopeless=True)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]

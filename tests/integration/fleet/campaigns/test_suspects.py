@@ -6,13 +6,16 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
-from tests.fleet import PROBLEMS, Fleet, failing, time_of
+from tests.fleet import PROBLEMS, Fleet, Hand, failing, time_of
 from tests.support import FAMILY, measured
 from tuner.errors import LeaseLost, WorkerGone
+from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
+from workers.measurement import Outcome
 
 
 def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
@@ -171,13 +174,81 @@ def test_a_round_that_can_not_go_on_keeps_what_it_measured(fleet: Fleet) -> None
 
 def test_a_problem_without_a_correct_candidate_is_parked(fleet: Fleet) -> None:
     campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
-    task = hand.claimed()
-    batch = hand.begin(task).propose()
-    hand.report(task, [failing(config, PROBLEMS[0]) for config in batch], ended="tried")
+    # Each attempt measures anew, in two rounds: the first, which only measures, is no success that is worth another.
+    for attempt in range(fleet.timing.attempts):
+        problem = results.problems(fleet.store, campaign.id)[0]
+        assert (problem.status, problem.attempts) == (ProblemStatus.WAITING, attempt)
+        for ended in ("", "tried"):
+            task = hand.claimed()
+            batch = hand.begin(task).propose()
+            hand.report(task, [failing(config, PROBLEMS[0]) for config in batch], ended=ended)
     problem = results.problems(fleet.store, campaign.id)[0]
-    assert (problem.status, problem.reason) == (ProblemStatus.PARKED, "nothing correct: 16 timeout")
+    assert (problem.status, problem.reason) == (ProblemStatus.PARKED, "nothing correct: 20 timeout")
     assert results.summary(fleet.store, campaign.id).parked == {"nothing correct": 1}
     assert fleet.store.bests() == []
+    assert hand.claim() is None
+
+
+def spoil(fleet: Fleet, hand: Hand) -> None:
+    """One round of a GPU that computes everything wrong."""
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.report(task, [failing(config, PROBLEMS[0], Outcome.WRONG_RESULT) for config in batch], ended="tried")
+
+
+def test_another_worker_finds_what_one_that_gets_everything_wrong_did_not(fleet: Fleet) -> None:
+    campaign, bad, good = fleet.campaign(PROBLEMS[:1]), fleet.hand(0), fleet.hand(1)
+    spoil(fleet, bad)
+    assert len(good.work(good.claimed())) == 20
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.attempts, problem.failed) == (ProblemStatus.DONE, 0, {})
+
+
+def test_a_new_campaign_measures_anew_what_was_parked_without_anything_correct(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    bad, good = fleet.hand(0), fleet.hand(1)
+    for _ in range(fleet.timing.attempts):
+        spoil(fleet, bad)
+    assert good.claim() is None
+    again = fleet.campaign(PROBLEMS[:1])
+    assert len(good.work(good.claimed())) == 20
+    assert results.problems(fleet.store, again.id)[0].status is ProblemStatus.DONE
+
+
+def test_a_spent_campaign_does_not_try_again_what_had_nothing_correct(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignProblemRow).values(closing=True))
+    spoil(fleet, hand)
+    assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.PARKED
+
+
+def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_to_try(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:2]), fleet.hand()
+    for attempt in range(fleet.timing.attempts):
+        assert results.problems(fleet.store, campaign.id)[0].attempts == attempt
+        hand.report(hand.claimed(), failure="no config is legal", hopeless=True)
+    problem, _ = results.problems(fleet.store, campaign.id)
+    assert (problem.status, problem.reason) == (ProblemStatus.PARKED, "no config is legal")
+    # Whoever has begun the study knows the problem.
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, failure="nothing is recorded", hopeless=True)
+    assert results.problems(fleet.store, campaign.id)[1].status is ProblemStatus.PARKED
+
+
+def test_a_study_that_is_always_ended_without_its_finals_is_parked(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    taken = [measured(config, time_of(config), PROBLEMS[0]) for config in batch]
+    hand.report(task, taken, ended="tried")
+    for _ in range(fleet.timing.attempts - 1):
+        task = hand.claimed()
+        hand.begin(task)
+        hand.report(task, ended="tried")
+    assert hand.claim() is None
+    assert "without its finals" in results.problems(fleet.store, campaign.id)[0].reason
 
 
 def test_rounds_that_measure_nothing_do_not_go_on_for_ever(fleet: Fleet) -> None:
