@@ -2,7 +2,8 @@
 
 A race, or a counter that is not reset, spoils few launches: the same program may pass one verification and fail the
 next. A `wrong_result` takes whatever the same build of the same config measured for that problem on that GPU model out
-of the running, before it and after it, unless it is revoked.
+of the running, before it and after it, unless it is revoked. A study in which most was wrong shows a bad GPU or driver,
+and refutes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, ScalarSelect, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from tuner.evidence.models import ConfigRow, MeasurementRow, RevokedRow, StudyRow
@@ -21,11 +22,20 @@ from tuner.evidence.records import Outcome, StoredMeasurement
 Refuted = Mapping[tuple[str, str], int]
 NONE_WRONG: Final[Refuted] = MappingProxyType({})
 
-_WRONG: Final = aliased(MeasurementRow)
+_WRONG, _BESIDE = aliased(MeasurementRow), aliased(MeasurementRow)
+
+
+def _beside(outcome: Outcome) -> ScalarSelect[int]:
+    """How many measurements of the same study ended so."""
+    ended = select(func.count()).where(_BESIDE.study_id == _WRONG.study_id, _BESIDE.outcome == outcome.value)
+    return ended.scalar_subquery()
+
+
 # A library's algorithm has no build: it is verified wherever it runs.
 _COUNTS: Final = (
     _WRONG.outcome == Outcome.WRONG_RESULT.value, _WRONG.build_digest != "",
     ~exists().where(RevokedRow.measurement_id == _WRONG.id),
+    _beside(Outcome.CORRECT) > _beside(Outcome.WRONG_RESULT),
 )  # fmt: skip
 _SAME_BUILD: Final = (
     _WRONG.problem_id == MeasurementRow.problem_id, _WRONG.device_id == MeasurementRow.device_id,

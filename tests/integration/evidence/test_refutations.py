@@ -106,8 +106,28 @@ def test_it_may_be_served_on_another_problem_and_with_another_build(store: Store
     fastest = tuned(store, Flaky())
     elsewhere, otherwise = wrong(fastest, PROBLEMS[1]), replace(wrong(fastest), build_digest="another")
     for told, problem in ((elsewhere, PROBLEMS[1]), (otherwise, PROBLEM)):
-        study = store.begin_study(replace(study_key(problem), source="another"), fresh=True)
-        store.record(study.id, told, PROVENANCE)
+        refute(store, told, problem)
+    assert tuned(store, Flaky(), fresh=True) == served(store) == fastest
+
+
+def refute(store: Store, told: Measurement, problem: Gemm = PROBLEM, beside: int = 2) -> None:
+    """A study by another program, in which one was wrong and others were right."""
+    study = store.begin_study(replace(study_key(problem), source="another"), fresh=True)
+    store.record(study.id, told, PROVENANCE)
+    others = (config for config in candidates_for(problem, FakeDevice())[::-1] if config != told.config)
+    for config, _ in zip(others, range(beside), strict=False):
+        store.record(study.id, built(measured(config, problem=problem)), PROVENANCE)
+
+
+def test_a_build_that_was_wrong_in_another_study_is_not_served(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    refute(store, wrong(fastest))
+    assert tuned(store, Flaky(), fresh=True) == served(store) != fastest
+
+
+def test_a_study_in_which_most_is_wrong_shows_a_bad_gpu_and_refutes_nothing(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    refute(store, wrong(fastest), beside=1)
     assert tuned(store, Flaky(), fresh=True) == served(store) == fastest
 
 
