@@ -204,6 +204,18 @@ def test_damaged_files_are_told_and_left_alone(tmp_path: Path) -> None:
     assert recording.name in result.err
 
 
+def test_doctor_counts_recordings_and_names_a_broken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = shell_in(tmp_path)
+    monkeypatch.setattr("workers.recording._measurement", lambda *_: pytest.fail("a measurement was parsed"))
+    (whole,) = [check for check in shell("doctor", "--json").json["checks"] if check["name"] == "recordings"]
+    assert (whole["state"], "recorded:h200 (1 problem)" in whole["found"]) == ("ok", True)
+    recording = next((tmp_path / "recorded" / "h200").glob("*.parquet"))
+    recording.write_bytes(recording.read_bytes()[:300])
+    said = shell("doctor", "--json")
+    (broken,) = [check for check in said.json["checks"] if check["name"] == "recordings"]
+    assert (said.code, broken["state"], recording.name in broken["found"]) == (1, "broken", True)
+
+
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     (tmp_path / "file").write_text("in the way")
