@@ -128,6 +128,16 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
     assert shell("explain", "4096x4096x4096").code == 0
 
 
+def test_explain_takes_a_config_with_its_family_as_other_commands_print_it(shell: Shell) -> None:
+    plain = shell("explain", "64x64x64", "--config", "tile_n=128", "--family", "mma_sync")
+    for family in ((), ("--family", "mma_sync")):
+        named = shell("explain", "64x64x64", "--config", "mma_sync:tile_n=128", *family)
+        assert (named.code, named.out) == (plain.code, plain.out)
+    other = shell("explain", "64x64x64", "--config", "sm90_wgmma:tile_n=128", "--family", "mma_sync")
+    assert (other.code, "'sm90_wgmma:tile_n' names a family too" in other.sentence) == (3, True)
+    assert "family 'sm91' is unknown" in shell("explain", "64x64x64", "--config", "sm91:tile_n=8").sentence
+
+
 def test_explain_prints_no_empty_line_where_nothing_is_derived(shell: Shell) -> None:
     said = shell("explain", "64x64x64", "--family", "cublaslt", "--config", "rank=3", "--arch", "sm_89")
     assert "".join(said.out.split()).endswith("workspace_bytes=0")
