@@ -7,7 +7,7 @@ recording and training machines have PyArrow (the extra `record`).
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,10 +23,12 @@ class ParquetTable:
     """One file's content.
 
     Attributes:
-        columns: values by column name, all of one length.
+        names: of all columns.
+        columns: values by name, of the columns that were read, all of one length.
         metadata: the schema's, by key.
     """
 
+    names: Sequence[str]
     columns: Mapping[str, list[Any]]
     metadata: Mapping[bytes, bytes]
 
@@ -36,8 +38,11 @@ class ParquetTable:
         return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
-def read_parquet(data: bytes) -> ParquetTable:
+def read_parquet(data: bytes, only: Collection[str] | None = None) -> ParquetTable:
     """The table in a file's bytes.
+
+    Args:
+        only: columns to read, those of them that are there; all by default. Without any only the footer is parsed.
 
     Raises:
         NotParquet: they are none, or not all of one.
@@ -50,24 +55,35 @@ def read_parquet(data: bytes) -> ParquetTable:
     try:
         from arro3.io import read_parquet as read
     except ImportError:
-        return _with_pyarrow(data)
+        return _with_pyarrow(data, only)
     try:
-        table = read(io.BytesIO(data)).read_all()
-        columns = {name: table[name].to_pylist() for name in table.column_names}
+        opened = read(io.BytesIO(data))
+        schema, wanted = opened.schema, _wanted(opened.schema.names, only)
+        columns = _lists(opened.read_all(), wanted) if wanted else {}
     except BaseException as error:
         # A panic of the Rust library is no `Exception`; it can't be imported by name.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise NotParquet(str(error)) from error
-    return ParquetTable(columns, table.schema.metadata)
+    return ParquetTable(schema.names, columns, schema.metadata)
 
 
-def _with_pyarrow(data: bytes) -> ParquetTable:
+def _with_pyarrow(data: bytes, only: Collection[str] | None) -> ParquetTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        opened = pq.ParquetFile(pa.BufferReader(data))
+        schema, wanted = opened.schema_arrow, _wanted(opened.schema_arrow.names, only)
+        columns = opened.read(wanted).to_pydict() if wanted else {}
     except (OSError, pa.ArrowException) as error:
         raise NotParquet(str(error)) from error
-    return ParquetTable(table.to_pydict(), table.schema.metadata or {})
+    return ParquetTable(schema.names, columns, schema.metadata or {})
+
+
+def _lists(table: Any, names: Sequence[str]) -> dict[str, list[Any]]:  # noqa: ANN401  (arro3 is untyped)
+    return {name: table[name].to_pylist() for name in names}
+
+
+def _wanted(names: Sequence[str], only: Collection[str] | None) -> list[str]:
+    return [name for name in names if only is None or name in only]

@@ -27,7 +27,7 @@ from workers.errors import RecordingError
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Program, Provenance
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
-from workers.replays import replay_sentence, source_here
+from workers.replays import noted, replay_sentence, source_here
 
 #: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
 MAX_SECONDS: Final = 60.0
@@ -68,8 +68,7 @@ class RecordedRound:
         taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
         for (measurement, by), moment, seconds in taken:
             said = replay_sentence(measurement.config, by, moment, here, kept=True)
-            words = "; ".join(filter(None, (measurement.note, said)))
-            told, key = replace(measurement, note=words), measurement.config.key
+            told, key = replace(measurement, note=noted(measurement.note, said)), measurement.config.key
             if measurement.stage == "screen":
                 self._screened[key], self._seconds[key] = told, seconds
             else:

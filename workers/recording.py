@@ -13,7 +13,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -86,6 +86,21 @@ class Recording:
     def of_policy(self, policy: Policy) -> list[Measurement]:
         """What was measured under one policy."""
         return [one for one, _ in self.measurements if one.policy is policy]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a file says of itself.
+
+    Attributes:
+        provenances: of its measurements.
+        rows: one dict a measurement, of the columns that were asked for, as they are in the file.
+    """
+
+    problem: Problem
+    facts: DeviceFacts
+    provenances: tuple[Provenance, ...]
+    rows: list[dict[str, Any]]
 
 
 def file_name(problem: Problem) -> str:
@@ -181,13 +196,43 @@ def read_recording(path: Path) -> Recording:
     Raises:
         RecordingError: not Parquet, truncated, of another schema, without rows, or with an invalid one.
     """
+    data = _bytes_of(path)
+    about = _outline(path, data, None)
     try:
-        data = path.read_bytes()
-        table = read_parquet(data)
-    except (OSError, NotParquet) as error:
-        raise RecordingError(f"{path} can't be read as Parquet ({_first_line(error)}): fetch it again") from error
+        measurements = tuple(
+            (_measurement(about.problem, row), about.provenances[row["provenance"]]) for row in about.rows
+        )
+        moments = _MOMENTS.validate_python([row.get("taken_at") for row in about.rows])
+    except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
+        raise _no_measurement(path, error) from error
+    if not measurements:
+        raise RecordingError(f"{path} holds no measurement: fetch it again or record again")
+    return Recording(about.problem, about.facts, measurements, hashlib.sha256(data).hexdigest(), moments)
+
+
+def read_outline(path: Path, columns: Collection[str] = ()) -> Outline:
+    """Reads what one recording says of itself, and a few columns: a fraction of the time that its measurements take.
+
+    Raises:
+        RecordingError: not Parquet, truncated, or of another schema.
+    """
+    return _outline(path, _bytes_of(path), columns)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _not_parquet(path, error) from error
+
+
+def _outline(path: Path, data: bytes, columns: Collection[str] | None) -> Outline:
+    try:
+        table = read_parquet(data, columns)
+    except NotParquet as error:
+        raise _not_parquet(path, error) from error
     meta = _meta(path, table)
-    if missing := [name for name in _COLUMNS if name not in (*table.columns, *_ADDED)]:
+    if missing := [name for name in _COLUMNS if name not in (*table.names, *_ADDED)]:
         raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
     # Files from before there were kinds name none: each is of a GEMM.
     if (kind := str(meta.get("kind", DEFAULT_KIND))) not in KINDS:
@@ -197,17 +242,17 @@ def read_recording(path: Path) -> Recording:
     try:
         problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
-        provenances = _PROVENANCES.validate_python(meta["provenance"])
-        rows = table.rows
-        measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
-        moments = _MOMENTS.validate_python([row.get("taken_at") for row in rows])
-    except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
-        raise RecordingError(
-            f"{path} holds a row that is not a measurement ({_first_line(error)}): fetch it again"
-        ) from error
-    if not rows:
-        raise RecordingError(f"{path} holds no measurement: fetch it again or record again")
-    return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest(), moments)
+        return Outline(problem, facts, tuple(_PROVENANCES.validate_python(meta["provenance"])), table.rows)
+    except (KeyError, TypeError, ValueError, ValidationError, SpaceError) as error:
+        raise _no_measurement(path, error) from error
+
+
+def _not_parquet(path: Path, error: Exception) -> RecordingError:
+    return RecordingError(f"{path} can't be read as Parquet ({_first_line(error)}): fetch it again")
+
+
+def _no_measurement(path: Path, error: Exception) -> RecordingError:
+    return RecordingError(f"{path} holds a row that is not a measurement ({_first_line(error)}): fetch it again")
 
 
 def _meta(path: Path, table: ParquetTable) -> dict[str, Any]:

@@ -38,3 +38,8 @@ def replay_sentence(
     where, verb = ("when it was replayed", "was") if kept else ("here", "is")
     now = f"the same as {where}" if then == here else f"which {verb} {here[:SHOWN]} {where}"
     return f"{sentence} with kernel source {then[:SHOWN]}, {now}"
+
+
+def noted(note: str, sentence: str) -> str:
+    """The note of a replay: what was noted when the GPU measured, marked as of then, and the sentence on the replay."""
+    return f"when it was recorded: {note}; {sentence}" if note else sentence

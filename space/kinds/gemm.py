@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from space.errors import ProblemError
 from space.problem import DTYPE_BYTES, MAX_EXTENT, Field, Operand, Problem, ProblemKind
+from space.spellings import hint
 
 #: Dtypes of A, and those that B may have with each.
 PARTNERS: Final[dict[str, tuple[str, ...]]] = {
@@ -292,7 +293,7 @@ def _check_epilogue(epilogue: object) -> None:
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")
+        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}{hint(str(value), allowed)}")
 
 
 _JOINED: Final = {word: ",".join(four) for word, four in DTYPES.items()}

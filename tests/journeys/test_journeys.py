@@ -16,7 +16,7 @@ from tuner.evidence.store import Store
 from tuner.tables.recorded import recorded_bests
 
 ROOT = Path(__file__).resolve().parents[2]
-#: `gemmtune doctor` reads every recording that it finds.
+#: Few, so that `campaign` and `doctor` of a walk are soon done.
 FILES = ("bests.json", "bf16_nt_16x2112x7168.parquet", "bf16_nt_512x512x512.parquet")
 WALKS = sorted((Path(__file__).parent / "walks").glob("*.txt"))
 

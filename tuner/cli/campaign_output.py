@@ -81,7 +81,9 @@ def summary(document: Document) -> None:
     why = campaign["stopped_because"]
     ended = f" ({why})" if why and why != campaign["status"] else ""
     console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}")
-    console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of GPU time")
+    # A recorded worker is charged its time too, and uses no GPU.
+    whose = "workers' time" if document["replayed"] else "GPU time"
+    console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of {whose}")
     if gain:
         console.print(
             f"  against cuBLASLt's first choice: {gain['geometric_mean']:.3f} times as fast (geometric mean of "

@@ -21,7 +21,7 @@ from tuner.studying.open_worker import gpu_count, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
 from workers.kernels.source import source_of_family
-from workers.recording import read_recording
+from workers.recording import read_outline
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:
@@ -33,7 +33,7 @@ def doctor(db: Db = None, as_json: Json = False) -> None:
     Exits with code 1 if something is broken.
     """
     checks = []
-    # Each is printed when it is done: to read a thousand recordings takes seconds.
+    # Each is printed when it is done: to compile a kernel and to ask a silent service take seconds.
     for check in _checks(settings(), store_url(db)):
         checks.append(check)
         if not as_json:
@@ -115,7 +115,7 @@ def _recordings(config: Settings) -> Check:
         paths = sorted(folder.glob("*.parquet"))
         for path in paths:
             try:
-                read_recording(path)
+                read_outline(path)
             except WorkerError as error:
                 bad.append(str(error))
         found.append(f"recorded:{folder.name} ({counted(len(paths), 'problem')})")

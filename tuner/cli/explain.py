@@ -41,7 +41,8 @@ def explain(
 
     Exits with code 1 if the config is illegal.
     """
-    profile, knobs = profile_from_words(device, arch), parse_knobs(config)
+    profile = profile_from_words(device, arch)
+    family, knobs = _named(config, family)
     plug = family_named(family) if family else family_with(profile.arch.name, knobs, problem)
     said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
@@ -50,6 +51,14 @@ def explain(
         _print_explanation(said)
     if not said.legal:
         raise typer.Exit(EXIT_ILLEGAL)
+
+
+def _named(config: str, family: str | None) -> tuple[str | None, dict[str, str]]:
+    """The family and the knobs that `--config` and `--family` name; other commands print a config with its family."""
+    head, colon, rest = config.partition(":")
+    if colon and "=" not in head and family in (None, head.strip()):
+        family, config = head.strip(), rest
+    return family, parse_knobs(config)
 
 
 @asks_problem

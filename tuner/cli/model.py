@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -13,7 +13,7 @@ from space.family import Family
 from space.registry import families_for
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, planning_store
-from tuner.cli.output import console, emit, notes
+from tuner.cli.output import console, counted, emit, notes
 from tuner.errors import ModelError
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
@@ -21,6 +21,9 @@ from tuner.prediction.learned import LearnedModel, limits_named
 from tuner.prediction.train import train as train_model
 from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
+
+#: What is read, by `--from`.
+_MATERIAL: Final = {"both": "the store and {}", "store": "the store", "recordings": "{}"}
 
 app = group("The learned model of a GPU: train it, show it.")
 
@@ -40,6 +43,7 @@ def train(
     Training needs scikit-learn (the extra `train`); using a model does not.
     """
     first, *others = families_for(limits_named(device).arch.name)
+    notes.print("training on all recordings that ship takes about 12 minutes of two processors")
     model = _trained(first, device, source, seed, db)
     beside: list[LearnedModel] = []
     for family in (each for each in others if each.special):
@@ -58,15 +62,22 @@ def train(
 
 
 def _trained(family: Family, device: str, source: str, seed: int, db: str | None) -> LearnedModel:
-    """The model of one family, with its portfolio."""
+    """The model of one family, with its portfolio; says each step, for training takes minutes."""
+
+    def told(step: str) -> None:
+        notes.print(f"{family.name}: {step}")
+
+    paths = sorted(settings().recorded_dir.glob("*/*.parquet")) if source != "store" else []
+    told(f"reads {_MATERIAL[source].format(counted(len(paths), 'recording'))}")
     groups: list[Group] = []
     if source != "recordings":
         with planning_store(db) as store:
             groups += from_store(store, device, family)
-    if source != "store":
-        folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
-        groups += [group for folder in folders for group in from_recordings(folder, family)]
-    return with_portfolio(train_model(groups, family, device, seed), groups, family)
+    for folder in sorted({path.parent for path in paths}):
+        groups += from_recordings(folder, family)
+    model = train_model(groups, family, device, seed, told=told)
+    told("chooses the configs of its portfolio")
+    return with_portfolio(model, groups, family)
 
 
 @app.command()

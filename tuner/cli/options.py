@@ -67,7 +67,9 @@ NoRule = Annotated[
     list[str] | None,
     typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),
 ]
-ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; missing knobs take their defaults.")]
+ConfigText = Annotated[
+    str, typer.Option("--config", help="knob=value,…, after family: or not; missing knobs take their defaults.")
+]
 
 
 def profile_from_words(device: str, arch: str | None) -> DeviceProfile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Literal, TypeAlias
 
 import typer
@@ -96,7 +97,19 @@ def _show_answer(found: Answer) -> None:
     for ground in found.grounds:
         console.print(f"  {ground}")
     if found.source != "measured" and found.config:
-        console.print(f"  to measure it: {tune_command(found.problem)}")
+        console.print(f"  to measure it{elsewhere(found.device)}: {tune_command(found.problem)}")
+
+
+def elsewhere(device: str) -> str:
+    """Where `gemmtune tune` measures a GPU model, unless it does so here; without a GPU it replays recordings."""
+    # A machine with the GPU has asked its driver already, for `--device`.
+    from tuner.studying.open_worker import device_here, driver_present
+    from workers.errors import WorkerError
+
+    with suppress(WorkerError):
+        if driver_present() and device_here() == device:
+            return ""
+    return f", on a machine with an {device}"
 
 
 def _show_rivals(found: Finals, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Final
 
 import orjson
@@ -21,7 +22,7 @@ from tuner.tables.tables import table_bytes
 from workers import t4
 from workers.errors import RecordingError
 from workers.measurement import Outcome
-from workers.recording import Recording, read_recording
+from workers.recording import read_outline, read_recording
 
 FORMATS: Final = ("t4", "json")
 
@@ -33,7 +34,7 @@ Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of
 @app.command("list")
 def list_(source: Source = None, as_json: Json = False) -> None:
     """Lists recordings: problem, candidates, fastest time, and the software they were taken with."""
-    lines = (_about(path, read_recording(path)) for path in _files(source))
+    lines = (_about(path) for path in _files(source))
     if as_json:
         emit({"recordings": list(lines)})
         return
@@ -100,17 +101,24 @@ def _files(source: Path | None) -> list[Path]:
     return files
 
 
-def _about(path: Path, recording: Recording) -> dict[str, Any]:
-    screened = [measurement for measurement, _ in recording.measurements if measurement.stage == "screen"]
-    correct = [measurement for measurement in screened if measurement.outcome is Outcome.CORRECT]
-    by = recording.measurements[0][1]
+def _about(path: Path) -> dict[str, Any]:
+    recording = read_outline(path, ("stage", "outcome", "samples_us", "provenance"))
+    screened = [row for row in recording.rows if row["stage"] == "screen"]
+    times = [row["samples_us"] for row in screened if row["outcome"] == Outcome.CORRECT]
+    if not recording.rows:
+        raise RecordingError(f"{path} holds no measurement: fetch it again or record again")
+    try:
+        by = recording.provenances[recording.rows[0]["provenance"]]
+        fastest = round(min(map(median, times)), 3) if times else None
+    except (IndexError, TypeError, ValueError) as error:
+        raise RecordingError(f"{path} holds a row that is not a measurement ({error}): fetch it again") from error
     return {
         "file": str(path),
         "problem": recording.problem.key,
         "device": recording.facts.name,
         "screened": len(screened),
-        "correct": len(correct),
-        "fastest_us": round(min(measurement.median_us for measurement in correct), 3) if correct else None,
+        "correct": len(times),
+        "fastest_us": fastest,
         "kernel_source": by.kernel_source_digest[:12],
         "driver": by.driver,
         "nvrtc": by.nvrtc,

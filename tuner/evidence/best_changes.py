@@ -60,6 +60,9 @@ def judge(old: Best | None, new: Best, past: Iterable[Past]) -> tuple[bool, str]
     if new.winner.id in {each.measurement_id for each in past}:
         return False, f"measurement {new.winner.id} was best before and was replaced"
     before, after = old.winner.provenance, new.winner.provenance
+    again = new.winner.id != old.winner.id and new.config == old.config and after.program == before.program
+    if again and new.median_us == old.median_us:
+        return False, "measured again: the same time"
     times = f"{new.median_us:.6g} µs instead of {old.median_us:.6g} µs"
     if new.median_us <= old.median_us:
         if after.kernels != before.kernels and after.kernels in {each.provenance.kernels for each in past}:

@@ -7,7 +7,7 @@ problems judge the model: they do not affect its forest, its levels, or any numb
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -84,18 +84,22 @@ def train(
     seed: int = 0,
     trees: int = TREES,
     judgement: Judgement | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> LearnedModel:
     """A model of `device` from its groups and those of devices with the same multiprocessors; others are ignored.
 
     Args:
         judgement: result of `judge` for the same groups, if known. Judging takes most of the time, and models that
             differ only in their seed can share it.
+        told: is called with each step that takes minutes, before it.
 
     Raises:
         ModelError: there are too few problems, the device's rates are unknown, or scikit-learn is not installed.
     """
     tasks = _tasks(groups, family, device)
-    return _fitted(tasks, judgement or _judged(tasks, seed, trees), device, family, seed, trees)
+    judged = judgement or _judged(tasks, seed, trees, told)
+    told("grows its forest on all problems")
+    return _fitted(tasks, judged, device, family, seed, trees)
 
 
 def judge(groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES) -> Judgement:
@@ -107,7 +111,7 @@ def judge(groups: Sequence[Group], family: Family, device: str, seed: int = 0, t
     Raises:
         ModelError: as `train`.
     """
-    return _judged(_tasks(groups, family, device), seed, trees)
+    return _judged(_tasks(groups, family, device), seed, trees, lambda _: None)
 
 
 def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
@@ -228,11 +232,14 @@ class _Held:
         return float(np.average(np.minimum(time - time.min(), 1.0), weights=odds))
 
 
-def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> list[_Held]:
+def _held_out(
+    tasks: list[_Task], seed: int, trees: int, bandwidth: float, told: Callable[[str], None]
+) -> list[_Held]:  # fmt: skip
     """Each problem predicted from the others."""
     keys = sorted({task.group.problem.key for task in tasks})
-    found = []
-    for fold in range(min(len(keys), MOST_FOLDS)):
+    found, folds = [], min(len(keys), MOST_FOLDS)
+    for fold in range(folds):
+        told(f"is judged on held-out problems, part {fold + 1} of {folds}")
         held = set(keys[fold::MOST_FOLDS])
         known = [task for task in tasks if task.group.problem.key not in held]
         forest = _forest(known, trees, seed)
@@ -243,13 +250,13 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
     return found
 
 
-def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
+def _judged(tasks: list[_Task], seed: int, trees: int, told: Callable[[str], None]) -> Judgement:
     """Measures the errors of predictions on held-out problems and chooses the trust in the forest.
 
     A problem is judged with the trust that the other folds would choose.
     """
     bandwidth = _bandwidth(tasks)
-    found = _held_out(tasks, seed, trees, bandwidth)
+    found = _held_out(tasks, seed, trees, bandwidth, told)
     regrets = np.array([[held.regret(trust) for trust in TRUSTS] for held in found])
     folds = np.array([held.fold for held in found])
     chosen = {fold: TRUSTS[int(regrets[folds != fold].mean(axis=0).argmin())] for fold in set(folds.tolist())}

@@ -15,8 +15,6 @@ from workers.ports import Worker
 from workers.recorded import RecordedWorker
 from workers.recording import file_name
 
-_FORMS = "auto, cuda:0, recorded:h200, recorded:h200:realtime"
-
 
 def open_worker(device: str, config: Settings, build_cache: BuildCache | None = None) -> Worker:
     """The worker that `device` names: `auto`, `cuda:N`, `recorded:NAME` or `recorded:NAME:realtime`.
@@ -37,7 +35,8 @@ def open_worker(device: str, config: Settings, build_cache: BuildCache | None = 
         return _cuda_worker(int(match[1]), config, build_cache)
     if match := re.fullmatch(r"recorded:([\w.-]+)(:realtime)?", device):
         return _recorded_worker(match[1], config, real_time=match[2] is not None, build_cache=build_cache)
-    raise DeviceError(f"device {device!r} is unknown: use one of {_FORMS}")
+    words = ", ".join(["auto", "cuda:0", *(f"recorded:{folder.name}" for folder in recorded_devices(config))])
+    raise DeviceError(f"device {device!r} is unknown: use one of {words}, or recorded:h200:realtime")
 
 
 def driver_present() -> bool:

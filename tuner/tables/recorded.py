@@ -17,7 +17,7 @@ from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
 from tuner.tables.tables import TableBests, read_table
 from workers.measurement import Policy
-from workers.replays import replay_sentence, source_here
+from workers.replays import noted, replay_sentence, source_here
 
 #: The table's file name, in the folder of the recordings.
 FILE: Final = "bests.json"
@@ -44,7 +44,7 @@ class RecordedBests:
         found = min(recorded, key=lambda best: _rank(best, here))
         winner = found.winner
         said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
-        note = "; ".join(filter(None, (winner.measurement.note, said)))
+        note = noted(winner.measurement.note, said)
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
 
 

@@ -99,6 +99,7 @@ def test_a_campaign_that_the_library_won_claims_no_gain(fresh: Shell, capsys: py
     said = capsys.readouterr().out
     assert "none of our kernels won" in said
     assert "cuBLASLt's own candidates won 2 problems" in said
+    assert "9 candidates, 1 s of GPU time" in said
 
 
 def test_best_says_that_the_library_wins_where_it_does(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ def test_best_says_that_the_library_wins_where_it_does(tmp_path: Path) -> None:
         (("best", PROBLEM.shape, "--rivals"), "replayed from a recording; no GPU was used"),
         (("ladder", "256x256", "--m", "256"), "measured (replay)"),
         (("campaign", "show", "1"), "times of 1 problem are replayed from recordings; no GPU was used"),
+        (("campaign", "show", "1"), "of workers' time"),
         (("campaign", "results", "1"), "NVIDIA H200 (replay)"),
     ],
 )

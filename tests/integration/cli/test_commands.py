@@ -128,6 +128,16 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
     assert shell("explain", "4096x4096x4096").code == 0
 
 
+def test_explain_takes_a_config_with_its_family_as_other_commands_print_it(shell: Shell) -> None:
+    plain = shell("explain", "64x64x64", "--config", "tile_n=128", "--family", "mma_sync")
+    for family in ((), ("--family", "mma_sync")):
+        named = shell("explain", "64x64x64", "--config", "mma_sync:tile_n=128", *family)
+        assert (named.code, named.out) == (plain.code, plain.out)
+    other = shell("explain", "64x64x64", "--config", "sm90_wgmma:tile_n=128", "--family", "mma_sync")
+    assert (other.code, "'sm90_wgmma:tile_n' names a family too" in other.sentence) == (3, True)
+    assert "family 'sm91' is unknown" in shell("explain", "64x64x64", "--config", "sm91:tile_n=8").sentence
+
+
 def test_explain_prints_no_empty_line_where_nothing_is_derived(shell: Shell) -> None:
     said = shell("explain", "64x64x64", "--family", "cublaslt", "--config", "rank=3", "--arch", "sm_89")
     assert "".join(said.out.split()).endswith("workspace_bytes=0")
@@ -202,6 +212,18 @@ def test_damaged_files_are_told_and_left_alone(tmp_path: Path) -> None:
     result = shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", str(tmp_path / "other.db"))
     assert result.code == 4
     assert recording.name in result.err
+
+
+def test_doctor_counts_recordings_and_names_a_broken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = shell_in(tmp_path)
+    monkeypatch.setattr("workers.recording._measurement", lambda *_: pytest.fail("a measurement was parsed"))
+    (whole,) = [check for check in shell("doctor", "--json").json["checks"] if check["name"] == "recordings"]
+    assert (whole["state"], "recorded:h200 (1 problem)" in whole["found"]) == ("ok", True)
+    recording = next((tmp_path / "recorded" / "h200").glob("*.parquet"))
+    recording.write_bytes(recording.read_bytes()[:300])
+    said = shell("doctor", "--json")
+    (broken,) = [check for check in said.json["checks"] if check["name"] == "recordings"]
+    assert (said.code, broken["state"], recording.name in broken["found"]) == (1, "broken", True)
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -54,6 +56,16 @@ def test_what_is_listed_before_a_file_that_cannot_be_read_is_printed(
     with pytest.raises(RecordingError):
         list_(recording.parent, as_json=True)
     assert capsys.readouterr().out == ""
+
+
+def test_a_list_refuses_a_file_without_rows_and_one_whose_times_are_none(recording: Path) -> None:
+    table = pq.read_table(recording)
+    samples = pa.array([[]] * len(table), table.schema.field("samples_us").type)
+    bad = table.set_column(table.column_names.index("samples_us"), "samples_us", samples)
+    for rows, said in ((table.slice(0, 0), "holds no measurement"), (bad, "holds a row that is not a measurement")):
+        pq.write_table(rows, recording)
+        with pytest.raises(RecordingError, match=said):
+            list_(recording)
 
 
 def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_an_export_may_be_of_some_problems(folder: Path) -> None:
 
 def test_an_exports_problems_are_read_as_those_of_a_campaign(folder: Path) -> None:
     (folder / "f32.csv").write_text("GemmTunableOp_float_TN,tn_8_8_8_ld_8_8_8\n")
-    words = ("--problems", folder / "f32.csv", "--tf32", "--m", "16", "--tp", "1", "--json")
+    words = ("--problems", folder / "f32.csv", "--tf32", "--tp", "1", "--json")
     report = json.loads(export(folder, "t.json", *words))
     assert report["never_tuned"] == ["gemm:tf32,tf32,f32,f32:nt:8x8x8:b1:none"]
 

@@ -77,6 +77,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return called
 
 
+def test_training_says_each_step_before_it_takes_minutes(
+    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shape in ("256x256x256", "512x256x512", "512x512x1024"):
+        record_problem(tmp_path / "recorded" / "h200", CONFIGS, Gemm.parse(shape))
+    said: list[str] = []
+    monkeypatch.setattr("tuner.cli.model.notes.print", said.append)
+    run("train", "--from", "recordings")
+    steps = [line.partition(": ")[2] for line in said if line.startswith(FAMILY.name)]
+    assert "about 12 minutes" in said[0]
+    assert steps == [
+        "reads 3 recordings", *(f"is judged on held-out problems, part {part} of 3" for part in (1, 2, 3)),
+        "grows its forest on all problems", "chooses the configs of its portfolio",
+    ]  # fmt: skip
+
+
 def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..., Said], tmp_path: Path) -> None:
     assert "0 problems" in str(run("train", expect=3)["error"])
     for shape in ("256x256x256", "512x256x512", "512x512x1024"):

@@ -57,6 +57,33 @@ def test_bad_input_is_named_in_the_refusal(shape: str, dtype: str, layout: str, 
     assert named in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [(word, "did you mean bf16?") for word in ("bfloat16", "torch.bfloat16", "BF16")]
+    + [(word, "did you mean fp16?") for word in ("float16", "half", "torch.half", "f16", "FP16")]
+    + [(word, "did you mean fp8_e4m3?") for word in ("float8_e4m3fn", "e4m3", "fp8")]
+    + [("float8_e5m2", "did you mean fp8_e5m2?"), ("s8", "did you mean int8?"), ("u8", "did you mean uint8?")]
+    + [(word, "tf32 is f32 in memory") for word in ("float32", "f32", "fp32")],
+)
+def test_a_dtype_as_other_tools_spell_it_is_refused_with_our_word(word: str, ours: str) -> None:
+    with pytest.raises(ProblemError) as refused:
+        Gemm.parse("64x64x64", word)
+    assert str(refused.value).endswith(f"uint8; {ours}")
+
+
+@pytest.mark.parametrize(("dtype", "ours"), [("bf16,bf16,float32,f32", "f32"), ("int8,int8,int32,s32", "s32")])
+def test_each_of_four_dtypes_has_its_hint(dtype: str, ours: str) -> None:
+    with pytest.raises(ProblemError, match=rf"dtype_c .*; did you mean {ours}\?$"):
+        Gemm.parse("64x64x64", dtype)
+
+
+def test_a_layout_in_capitals_is_refused_with_ours_and_a_word_of_nobody_without_a_hint() -> None:
+    with pytest.raises(ProblemError, match=r"layout = 'NT' is unknown: use one of nt, .*; did you mean nt\?$"):
+        Gemm.parse("64x64x64", layout="NT")
+    with pytest.raises(ProblemError, match=r"uint8$"):
+        Gemm.parse("64x64x64", "posit")
+
+
 def test_a_number_without_end_is_no_key() -> None:
     with pytest.raises(ProblemError, match="not a problem key"):
         problem_from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")

@@ -6,6 +6,8 @@ import json
 import math
 import random
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +17,12 @@ import pytest
 
 from space.kinds.gemm import Gemm
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem
+from workers import recording
 from workers.errors import RecordingError
-from workers.recording import file_name, read_recording, write_recording
+from workers.recording import file_name, read_outline, read_recording, write_recording
 
+#: What refuses a file by what it says of itself: to read it whole, or that alone.
+READERS = pytest.mark.parametrize("read", [read_recording, read_outline])
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(8, 129, 8)]
 
 
@@ -64,22 +69,43 @@ def test_a_recording_that_appears_meanwhile_stays_and_nothing_is_left_behind(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@READERS
 @pytest.mark.parametrize("keep", [0, 4, 100, 0.5, 0.99])
-def test_a_truncated_recording_is_refused(tmp_path: Path, keep: float) -> None:
+def test_a_truncated_recording_is_refused(read: Callable[[Path], object], tmp_path: Path, keep: float) -> None:
     path = record_problem(tmp_path, CONFIGS)
     data = path.read_bytes()
     path.write_bytes(data[: int(keep if keep > 1 else keep * len(data))])
     with pytest.raises(RecordingError, match=r"can't be read as Parquet"):
-        read_recording(path)
+        read(path)
 
 
-def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
+@READERS
+def test_another_schema_is_refused_with_both_versions(read: Callable[[Path], object], tmp_path: Path) -> None:
     path = record_problem(tmp_path, CONFIGS)
     table = pq.read_table(path)
     meta = json.loads(table.schema.metadata[b"gemmtune"]) | {"schema": 99}
     pq.write_table(table.replace_schema_metadata({b"gemmtune": json.dumps(meta)}), path)
     with pytest.raises(RecordingError, match="has 99, this version reads schema 1 to 3"):
-        read_recording(path)
+        read(path)
+
+
+@READERS
+def test_a_column_that_is_missing_is_named(read: Callable[[Path], object], tmp_path: Path) -> None:
+    path = record_problem(tmp_path, CONFIGS)
+    pq.write_table(pq.read_table(path).drop_columns(["stage"]), path)
+    with pytest.raises(RecordingError, match="lacks the columns stage"):
+        read(path)
+
+
+@pytest.mark.parametrize("arro3", [True, False])
+def test_an_outline_parses_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arro3: bool) -> None:
+    path = record_problem(tmp_path, CONFIGS)
+    monkeypatch.setattr(recording, "_measurement", lambda *_: pytest.fail("a measurement was parsed"))
+    if not arro3:
+        monkeypatch.setitem(sys.modules, "arro3.io", None)
+    about = read_outline(path)
+    assert (about.problem, about.facts, len(about.provenances), about.rows) == (PROBLEM, FACTS, 1, [])
+    assert read_outline(path, ("stage",)).rows[:: len(CONFIGS)] == [{"stage": "screen"}, {"stage": "final"}]
 
 
 def test_a_recording_of_the_first_schema_is_read(tmp_path: Path) -> None:
@@ -128,18 +154,20 @@ def test_every_problem_has_a_file_of_its_own() -> None:
     assert all(re.fullmatch(r"[\w-]+\.parquet", name) for name in names)
 
 
-def test_metadata_that_is_no_json_is_refused(tmp_path: Path) -> None:
+@READERS
+def test_metadata_that_is_no_json_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
     path = record_problem(tmp_path, CONFIGS)
     pq.write_table(pq.read_table(path).replace_schema_metadata({b"gemmtune": b"{"}), path)
     with pytest.raises(RecordingError, match="no JSON"):
-        read_recording(path)
+        read(path)
 
 
-def test_a_foreign_parquet_file_is_refused(tmp_path: Path) -> None:
+@READERS
+def test_a_foreign_parquet_file_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
     path = record_problem(tmp_path, CONFIGS)
     pq.write_table(pq.read_table(path).replace_schema_metadata({}), path)
     with pytest.raises(RecordingError, match="no gemmtune schema"):
-        read_recording(path)
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +206,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         write_recording(tmp_path / "file" / "r.parquet", PROBLEM, FACTS, [])
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+@READERS
+def test_a_missing_file_is_one_sentence(read: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="can't be read"):
-        read_recording(tmp_path / "nothing.parquet")
+        read(tmp_path / "nothing.parquet")

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support import FAMILY, PROVENANCE
-from workers.replays import SHOWN, replay_sentence
+from workers.measurement import replay_part
+from workers.replays import SHOWN, noted, replay_sentence
 
 THEN = PROVENANCE.kernel_source_digest
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,3 +27,11 @@ def test_what_is_kept_says_nothing_of_the_version_that_reads_it(here: str, kept:
     sentence = replay_sentence(FAMILY.config({}), PROVENANCE, MOMENT, here, kept=kept)
     when = "replayed: a GPU measured this on 2026-01-01 at 00:00 UTC"
     assert sentence == f"{when} with kernel source {THEN[:SHOWN]}, {said}"
+
+
+def test_what_was_noted_on_the_gpu_is_told_as_of_then() -> None:
+    """Else a machine without a GPU says that a process uses "this GPU"."""
+    said = "replayed: a GPU measured this at an unrecorded time"
+    note = noted("process 2922 uses this GPU too (1.2 GiB, idle lately)", said)
+    assert note == f"when it was recorded: process 2922 uses this GPU too (1.2 GiB, idle lately); {said}"
+    assert replay_part(note) == noted("", said) == said

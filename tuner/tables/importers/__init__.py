@@ -6,12 +6,13 @@ A new format is a module with `READS`, `recognizes` and `read`, and one entry of
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from space.errors import ProblemError
 from tuner.tables.importers import cutlass, engines, huggingface, json_list, profiler, rows, tunableop
-from tuner.tables.importers.source import Asked, Source
+from tuner.tables.importers.source import Asked, NotThisFormat, Source
 from tuner.tables.shapes import Shapes, merged
 
 
@@ -29,6 +30,7 @@ class Importer(Protocol):
 
         Raises:
             ProblemError: the file breaks a rule of its format; with the line.
+            NotThisFormat: it only began as if it had the format.
         """
 
 
@@ -42,14 +44,23 @@ def shapes_of(paths: Iterable[Path], asked: Asked = Asked()) -> Shapes:  # noqa:
     """The shapes of all files together; one that breaks a rule refuses them all.
 
     Raises:
-        ProblemError: a file can't be read, or no importer recognizes it.
+        ProblemError: a file can't be read, no importer recognizes it, or values of M were asked for and no file
+            leaves M open.
     """
-    return merged(_of_file(Source(path), asked) for path in paths)
+    leaves_m_open, found = False, []
+    for source in map(Source, paths):
+        found.append(_of_file(source, asked))
+        leaves_m_open = leaves_m_open or huggingface.recognizes(source) or engines.is_log(source)
+    if asked.ms and not leaves_m_open:
+        raise ProblemError("--m is for files that leave M open, a model's config.json or an engine's log, and none was "
+                           "given: leave it out")  # fmt: skip
+    return merged(found)
 
 
 def _of_file(source: Source, asked: Asked) -> Shapes:
     importer = next((each for each in IMPORTERS if each.recognizes(source)), None)
-    if importer is None:
-        known = "; ".join(each.READS for each in IMPORTERS)
-        raise ProblemError(f"{source.path} has none of the formats that list shapes: {known}")
-    return importer.read(source, asked)
+    if importer:
+        with suppress(NotThisFormat):
+            return importer.read(source, asked)
+    known = "; ".join(each.READS for each in IMPORTERS)
+    raise ProblemError(f"{source.path} has none of the formats that list shapes: {known}")

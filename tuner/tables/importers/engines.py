@@ -11,11 +11,13 @@ from typing import Final
 
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
-from tuner.tables.importers.source import Asked, Source
+from tuner.tables.importers.source import Asked, NotThisFormat, Source
 from tuner.tables.shapes import Shapes, Tally
 
 READS: Final = "a log of vLLM or SGLang with `Config file not found at …`, or one of their N=…,K=….json configs"
 _MISSING: Final = re.compile(r"[Cc]onfig file not found at (.*)")
+#: What lines of vLLM and of SGLang have: a level, their name, or a date in brackets at the front.
+_LOG: Final = re.compile(r"\b(?:DEBUG|INFO|WARNING|ERROR|vllm|vLLM|sglang|SGLang)\b|^\[[0-9]{4}-[0-9]{2}-[0-9]{2} ")
 #: A config's name in a line. None is longer, and a line of a million characters may begin one almost everywhere.
 _PATH: Final = re.compile(r"(?<![^/\s'\"])(?=[^/\s'\"]{0,60}?[NE]=)[^/'\"]{1,300}?\.json")
 _LINEAR: Final = re.compile(
@@ -32,7 +34,7 @@ _JSON: Final = re.compile(r"\s*(?:\{|\[\s*(?:[\[\]{]|$))")
 
 def recognizes(source: Source) -> bool:
     """Whether the file's name is that of a config, or it is text that may be a log."""
-    if _LINEAR.fullmatch(source.path.name) or _EXPERTS.fullmatch(source.path.name):
+    if _is_config(source):
         return True
     named = source.path.suffix.lower() in (".log", ".txt", ".out", ".err", "")
     return not _JSON.match(source.head) and (
@@ -40,31 +42,44 @@ def recognizes(source: Source) -> bool:
     )
 
 
+def is_log(source: Source) -> bool:
+    """Whether it is a log that this module recognizes: its products run with any number of tokens."""
+    return recognizes(source) and not _is_config(source)
+
+
 def read(source: Source, asked: Asked) -> Shapes:
     """The products of a config's name, or of every line that misses one.
 
     Raises:
-        ProblemError: the file has none, or a config is not JSON.
+        ProblemError: a log has none, or a config is not JSON.
+        NotThisFormat: no line looks like one of a log.
     """
     tally, name = Tally(), source.path.name
-    if _LINEAR.fullmatch(name) or _EXPERTS.fullmatch(name):
+    if _is_config(source):
         document = source.document(_MOST_CONFIG)
         ms = tuple(int(key) for key in document if _KEY.fullmatch(key)) if isinstance(document, dict) else ()
         if not ms:
             raise ProblemError(f'{source.path} has no entry of an M, as in "16": {{…}}: give an engine\'s config')
         _count(tally, name, ms, asked, str(source.path))
         return tally.shapes()
-    seen: set[str] = set()
+    seen, logged = set[str](), False
     for number, line in source.lines(most=None):
         missing = _MISSING.search(line)
+        logged = logged or bool(missing or _LOG.search(line))
         for path in _PATH.findall(missing[1]) if missing else ():
             # The same file is looked for at several places, by every process.
             if path not in seen and len(seen) < 100_000:
                 seen.add(path)
                 _count(tally, path, asked.ms or _MS, asked, f"{source.path}, line {number}")
+    if not logged:
+        raise NotThisFormat
     if not seen:
         raise ProblemError(f"{source.path} has no line `Config file not found at …N=…,K=….json`: nothing is missing")
     return tally.shapes()
+
+
+def _is_config(source: Source) -> bool:
+    return bool(_LINEAR.fullmatch(source.path.name) or _EXPERTS.fullmatch(source.path.name))
 
 
 def _count(tally: Tally, name: str, ms: tuple[int, ...], asked: Asked, place: str) -> None:

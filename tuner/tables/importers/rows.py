@@ -1,4 +1,7 @@
-"""Our CSV: a header that names the fields of a problem, and optionally `count`. Exported rows are read as well."""
+"""Our CSV: a header that names the fields of a problem, and optionally `count`. Exported rows are read as well.
+
+Capitals in the header are as good as small letters.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _MOST_KNOWN: Final = 100_000
 def recognizes(source: Source) -> bool:
     """Whether the first line is a header with an extent, or a file named `.csv` that nothing else recognizes."""
     header = source.head.partition("\n")[0]
-    names = [name.strip().strip('"') for name in header.split(_separator(header))]
+    names = [name.strip().strip('"').lower() for name in header.split(_separator(header))]
     return not source.head.lstrip().startswith(("{", "[")) and ("k" in names or source.path.suffix.lower() == ".csv")
 
 
@@ -39,7 +42,7 @@ def read(source: Source, asked: Asked) -> Shapes:
     known: dict[tuple[str, ...], tuple[Problem, int]] = {}
     rows = csv.reader(lines, strict=True, delimiter=_separator(source.head.partition("\n")[0]))
     try:
-        header = next(rows, [])
+        header = [name.strip().lower() for name in next(rows, [])]
         _check(header, where)
         for row in rows:
             if not any(map(str.strip, row)):
@@ -62,17 +65,16 @@ def _separator(header: str) -> str:
 
 
 def _check(header: list[str], where: str) -> None:
-    names = [name.strip() for name in header]
-    if not {field.name for kind in KINDS.values() for field in kind.fields}.intersection(names):
+    if not {field.name for kind in KINDS.values() for field in kind.fields}.intersection(header):
         raise ProblemError(f"{where} has no header: begin it with a line that names the fields, as in m,n,k,count")
-    if twice := next((name for name in names if name and names.count(name) > 1), ""):
+    if twice := next((name for name in header if name and header.count(name) > 1), ""):
         raise ProblemError(f"{where}, line 1 names {twice[:80]!r} twice: name each field once")
 
 
 def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, int]:
     if len(row) != len(header):
         raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
-    texts = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
+    texts = {name: value.strip() for name, value in zip(header, row, strict=True)}
     for name in COLUMNS:  # what an export says of the best
         texts.pop(name, None)
     if not texts.get(""):

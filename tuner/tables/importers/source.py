@@ -31,6 +31,10 @@ _GZIP: Final = b"\x1f\x8b"
 _PARQUET: Final = b"PAR1"
 
 
+class NotThisFormat(Exception):
+    """A file, read to its end, that does not have the format of its importer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A caller's choices for sources that leave them open.

@@ -7,17 +7,19 @@ from datetime import UTC, datetime
 
 import pytest
 
+from space.config import Config
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
 from tuner.evidence.best_changes import Past, judge
 from tuner.evidence.records import Best, Provenance, StoredMeasurement
 
+CONFIG, OTHER = FAMILY.config({}), FAMILY.config({"tile_n": 96})
 NEWER = replace(PROVENANCE, kernel_source_digest="e" * 64)
 NEWEST = replace(PROVENANCE, kernel_source_digest="f" * 64)
 DRIVER = replace(PROVENANCE, driver="590.1")
 
 
-def best(number: int, us: float, by: Provenance = PROVENANCE) -> Best:
-    taken = measured(FAMILY.config({}), us, PROBLEM, "final")
+def best(number: int, us: float, by: Provenance = PROVENANCE, config: Config = CONFIG) -> Best:
+    taken = measured(config, us, PROBLEM, "final")
     stored = StoredMeasurement(number, 1, DEVICE, "cuda", datetime.now(UTC), by, taken)
     return Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, 1, {})
 
@@ -27,10 +29,17 @@ OLD = best(5, 10.0, NEWER)
 
 def test_the_first_and_what_is_no_slower_become_best() -> None:
     assert judge(None, OLD, []) == (True, "the first that was measured")
-    for us in (9.0, 10.0):
-        assert judge(OLD, best(6, us, NEWER), [])[0]
-        assert judge(OLD, best(6, us, NEWEST), [Past(1, PROVENANCE)])[0]
-        assert judge(OLD, best(6, us, NEWER), [Past(1, NEWER)])[0]
+    for us, config in ((9.0, CONFIG), (9.0, OTHER), (10.0, OTHER)):
+        assert judge(OLD, best(6, us, NEWER, config), [])[0]
+        assert judge(OLD, best(6, us, NEWEST, config), [Past(1, PROVENANCE)])[0]
+        assert judge(OLD, best(6, us, NEWER, config), [Past(1, NEWER)])[0]
+
+
+def test_the_same_time_of_the_same_config_is_no_news_unless_its_program_is_new() -> None:
+    """A replay measures the same time whenever it is run."""
+    assert judge(OLD, best(6, 10.0, NEWER), []) == (False, "measured again: the same time")
+    assert judge(OLD, best(6, 10.0, NEWEST), [Past(1, PROVENANCE)])[0]
+    assert judge(OLD, best(6, 10.0, DRIVER), [])[0]
 
 
 def test_what_is_served_is_judged_again_and_stays() -> None:

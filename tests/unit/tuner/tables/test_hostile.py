@@ -7,6 +7,7 @@ import json
 import os
 import random
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def outcome(path: Path, content: bytes) -> object:
     """The problems with their counts, or the sentence that refuses the file; anything else fails the test."""
     path.write_bytes(content)
     try:
-        return dict(shapes_of([path], ASKED).counts)
+        asked = ASKED if path.name in ("config.json", "server.log") else replace(ASKED, ms=())
+        return dict(shapes_of([path], asked).counts)
     except ProblemError as error:
         said = str(error)
     assert "\n" not in said

@@ -290,6 +290,8 @@ def test_what_is_written_is_read_back(read: Read) -> None:
         ("t.csv", "\ufeffm;n;k;count\r\n16;128;64;7\r\n"),
         ("t.tsv", "m\tn\tk\tcount\n16\t128\t64\t7\n"),
         ("t.txt", '"m","n","k","count"\n16,128,64,7\n'),
+        ("t.csv", "M,N,K,Count\n16,128,64,7\n"),
+        ("t.txt", "M, N, K, Count\n16, 128, 64, 7\n"),
         ("t.csv", "m,n,k,count\r\n16,128,64,7\r\n,,,\r\n , ,,\r\n"),
         ("t.csv", "m,n,k,count,,\n16,128,64,7,,\n"),
     ],
@@ -331,6 +333,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("t.csv", "", "no header"),
         ("t.csv", "4096,4096,4096\n", "no header"),
         ("t.csv", "m,n,k,m\n1,2,3,4\n", "line 1 names 'm' twice"),
+        ("t.csv", "m,n,k,M\n1,2,3,4\n", "line 1 names 'm' twice"),
         ("t.csv", "m,n,k,\n1,2,3,4\n", "line 2: '' is not a field"),
         ("trace.json", trace(MM)[:-30], "cut off"),
         ("trace.json", '{"traceEvents": [{"name": "' + "a" * 3_000_000, "can't be read"),
@@ -345,6 +348,7 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("table.json", '{"schema": "gemmtune.table/9", "entries": []}', "not a 'gemmtune.table/1'"),
         ("table.json", '{"schema": "gemmtune.table/1", "entries": [7]}', "not a table"),
         ("server.log", "INFO nothing to see\n", "nothing is missing"),
+        ("out.txt", "starting\n" * 9_000 + "[2026-11-20 10:00:01 TP0] ready\n", "nothing is missing"),
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", "not JSON", "is not valid JSON"),
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"1": {"num_warps": 4}, "64": {"num', "is not valid JSON"),
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"1": {}, "1": {}}', "'1' is given twice"),
@@ -352,6 +356,8 @@ def test_several_files_add_up(tmp_path: Path) -> None:
         ("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"triton_version": "3.6"}', "has no entry of an M"),
         ("picture.png", b"\x89PNG\r\n\x1a\n", "not UTF-8"),
         ("t.parquet", b"PAR1\x15\x04\x15\xff", "t.parquet is Parquet, which is not read as a list: export it as csv"),
+        ("shapes.txt", "1024x1024x1024\n", "none of the formats that list shapes: .*CSV list with a header"),
+        ("shapes", "64 64 64\nplain words\n", "none of the formats"),
         ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
         ("config.json", '{"text_config": {"model_type": "llama"}}', "model_type = None: name the type"),
         ("config.json", '{"architectures": ["LlamaForCausalLM"]}', "model_type = None: name the type"),
@@ -366,6 +372,15 @@ def test_several_files_add_up(tmp_path: Path) -> None:
 def test_what_breaks_a_format_is_refused_with_its_place(read: Read, name: str, content: str | bytes, said: str) -> None:
     with pytest.raises(ProblemError, match=said):
         read(name, content)
+
+
+def test_values_of_m_that_no_file_uses_are_refused(read: Read, tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="--m is for files that leave M open"):
+        read("shapes.csv", "m,n,k\n1,2,3\n", ms=(4,))
+    with pytest.raises(ProblemError, match="--m is for files that leave M open"):
+        read("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"16": {}}', ms=(4,), block_scaled_as="fp8_e4m3")
+    with pytest.raises(ProblemError, match="--m is for"):
+        shapes_of([], Asked(ms=(4,)))
 
 
 def test_a_gzip_bomb_ends_at_the_limit(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
