@@ -341,6 +341,18 @@ class TestWorkersAndRounds:
         assert "busy_seconds: Input should be a finite number" in refused(said, 422, "malformed-request")
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [({}, 422, "malformed-request"), ({"worker": "a", "token": "b"}, 422, "malformed-request"),
+     ({"worker": "a"}, 404, "unknown-worker"), ({"token": "b"}, 404, "unknown-worker")],
+    ids=["neither", "both", "worker", "token"],
+)  # fmt: skip
+def test_a_revocation_names_one_of_the_two_and_somebody(
+    http: TestClient, body: dict[str, str], status: int, kind: str
+) -> None:
+    refused(http.post("/v1/workers:revoke", json=body), status, kind)
+
+
 def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:
     paths = http.get("/openapi.json").json()["paths"]
     ours = {
