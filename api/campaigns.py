@@ -83,7 +83,7 @@ class EstimateOut(RecordOut):
 
 @router.post(
     "/v1/campaigns", operation_id="createCampaign", status_code=201, dependencies=[Submitter],
-    responses=responses(409) | {200: {"model": CampaignOut, "description": "created before with the same key"}},
+    responses=responses() | {200: {"model": CampaignOut, "description": "created before with the same key"}},
 )  # fmt: skip
 def create_campaign(
     body: CampaignIn, campaigns: CampaignsDependency, response: Response, idempotency_key: IdempotencyKey = None

@@ -316,3 +316,5 @@ def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:
     for item in ours.values():
         for operation in item.values():
             assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
+    # A key that another body used is 422, and nothing else of a new campaign can be in conflict.
+    assert "409" not in ours["/v1/campaigns"]["post"]["responses"]
