@@ -215,7 +215,15 @@ def test_every_log_line_is_explained() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log.") and node.args
         and isinstance(node.args[0], ast.Constant)
     }  # fmt: skip
-    assert {line for line in logged if re.search("[a-z]{2}", line)} | {"request"} == shown
+    # What a sweep changed is told with its count.
+    counted = {
+        f"{node.value.elts[0].value}: …"
+        for node in ast.walk(ast.parse((ROOT / "tuner/fleet/campaigns/sweep.py").read_text()))
+        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple)
+        and isinstance(node.value.elts[0], ast.Constant)
+    }  # fmt: skip
+    assert len(counted) > 5
+    assert {line for line in logged if re.search("[a-z]{2}", line)} | {"request"} | counted == shown
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

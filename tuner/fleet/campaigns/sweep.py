@@ -124,7 +124,7 @@ class Sweeper:
                 if first is None:
                     first = error
                 else:
-                    _log.warning("%s", error, exc_info=not isinstance(error, StoreError))
+                    _log.warning("a step of a sweep failed: %s", error, exc_info=not isinstance(error, StoreError))
                 if not self._usable():
                     # Every other step would wait until it gives up on the database.
                     break
@@ -151,7 +151,7 @@ class Sweeper:
         yield "budgets spent", self._spend_budgets
         yield "campaigns finished", self._finish_campaigns
         if at - self._last_deleted >= DELETE_EVERY_SECONDS:
-            yield "old rows deleted", partial(self._delete_old, at)
+            yield "old … deleted", partial(self._delete_old, at)
 
     def _usable(self) -> bool:
         try:
@@ -301,7 +301,7 @@ class Maintenance:
             try:
                 swept = self._sweeper.sweep()
             except StoreError as error:
-                _log.warning("%s", error)
+                _log.warning("a step of a sweep failed: %s", error)
             except Exception:
                 # A defect must not end the thread: lost workers would then keep their rounds.
                 _log.exception("a sweep failed")
