@@ -89,6 +89,15 @@ def test_every_setting_that_a_page_names_exists() -> None:
             assert known or name.endswith("_IMAGE"), f"{page.name}: GEMMTUNE_{name}"
 
 
+def test_every_setting_is_on_a_page_and_defaults_are_as_told() -> None:
+    pages = [page.read_text() for page in PAGES]
+    named = {name.lower() for page in pages for name in re.findall(r"\bGEMMTUNE_([A-Z_]+[A-Z])\b", page)}
+    assert Settings.model_fields.keys() <= named
+    told = re.findall(r"^\| `GEMMTUNE_(\w+)` \| `([^`]+)` \|", "\n".join(pages), re.MULTILINE)
+    assert told == [(name, str(Settings.model_fields[name.lower()].default)) for name, _ in told]
+    assert told
+
+
 def test_the_start_page_takes_three_minutes() -> None:
     words = re.findall(r"\w+", (ROOT / "docs" / "start.md").read_text())
     assert len(words) <= 3 * 200
