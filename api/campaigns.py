@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import AsyncIterable, Callable
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -50,6 +51,8 @@ IdempotencyKey = Annotated[
 _POLL_SECONDS: Final = 1.0
 #: Commit times may be slightly out of order: each poll rereads results this much older than the latest one.
 _OVERLAP: Final = timedelta(seconds=5)
+#: Results that one poll of a stream reads: every other stream waits for it.
+PAGE: Final = 1_000
 
 
 class CampaignsQuery(PageQuery):
@@ -84,7 +87,7 @@ class EstimateOut(RecordOut):
 
 @router.post(
     "/v1/campaigns", operation_id="createCampaign", status_code=201,
-    responses=responses(409) | {200: {"model": CampaignOut, "description": "created before with the same key"}},
+    responses=responses() | {200: {"model": CampaignOut, "description": "created before with the same key"}},
 )  # fmt: skip
 async def create_campaign(
     body: CampaignIn, campaigns: CampaignsDependency, limit: CreationLimit, request: Request, response: Response,
@@ -197,7 +200,7 @@ async def watch_campaign(
 ) -> AsyncIterable[ServerSentEvent]:
     """Server-sent events: `progress` on every change, `result` for each problem that ended, `end` at the end.
 
-    After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
+    After a lost connection, Last-Event-ID resumes the stream; results may be repeated.
     """
     follower: SnapshotFollower = request.app.state.follower
     feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id), follower.poll)
@@ -212,11 +215,18 @@ async def watch_campaign(
             yield event
         if feed.ended:
             return
-        await asyncio.sleep(min(_POLL_SECONDS, max(until - loop.time(), 0)))
+        if not feed.more:
+            await asyncio.sleep(min(_POLL_SECONDS, max(until - loop.time(), 0)))
 
 
 class _EventFeed:
     """The events of one campaign that one listener has not received yet.
+
+    A look at the campaign is read a page in each poll: other streams' polls come between, and memory holds one page.
+
+    Attributes:
+        more: the look goes on in the next poll.
+        ended: nothing more will come.
 
     Args:
         catch_up: called before events are told: whoever hears of a result asks for it at once.
@@ -224,41 +234,64 @@ class _EventFeed:
 
     def __init__(self, store: Store, campaign_id: int, since: datetime, catch_up: Callable[[], None]) -> None:
         self._store, self._campaign_id, self._catch_up = store, campaign_id, catch_up
-        self._first = self._since = since
+        self._first = self._since = self._latest = since
+        self._after = 0
         self._sent: set[int] = set()
-        self._progress: dict[str, Any] = {}
-        self.ended = False
+        self._told: dict[str, Any] = {}
+        self.more = self.ended = False
 
     def poll(self) -> list[ServerSentEvent]:
-        """The events since the last poll."""
-        progress = ProgressOut.of(results.progress(self._store, self._campaign_id)).model_dump(mode="json")
-        ended = progress["campaign"]["status"] in ("finished", "cancelled") and not progress["rounds_running"]
-        if ended:
-            # Also those that a clock which was set back dates long before the latest one.
-            self._since = self._first
-        events = list(self._results())
-        if progress != self._progress:
-            self._progress = progress
-            events.append(ServerSentEvent(event="progress", data=progress))
-        # Progress was read before the results, so the results that ended the campaign are among the events.
-        if ended:
-            self.ended = True
-            summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
-            events.append(ServerSentEvent(event="end", data=summary.model_dump(mode="json")))
+        """The next page's events since the last look, and after the last page those of the whole campaign."""
+        if not self.more:
+            self._begin()
+        events = self._results()
+        if not self.more:
+            events += self._whole()
         if events:
             self._catch_up()
         return events
 
-    def _results(self) -> Iterator[ServerSentEvent]:
-        after = 0
-        while page := results.problems(self._store, self._campaign_id, after, 1_000, since=self._since - _OVERLAP):
-            after = page[-1].id
-            for entry in page:
-                if entry.id not in self._sent and entry.ended_at is not None:
-                    self._sent.add(entry.id)
-                    self._since = max(self._since, entry.ended_at)
-                    document = CampaignProblemOut.of(entry).model_dump(mode="json")
-                    yield ServerSentEvent(event="result", data=document, id=entry.ended_at.isoformat())
+    def _begin(self) -> None:
+        """Begins a look: progress before the results, so that those that end the campaign are told before its end."""
+        self._progress = ProgressOut.of(results.progress(self._store, self._campaign_id)).model_dump(mode="json")
+        self._after, self._since = 0, self._latest
+        if self._ends():
+            # Also those that a clock which was set back dates long before the latest one.
+            self._since = self._first
+
+    def _ends(self) -> bool:
+        status, running = self._progress["campaign"]["status"], self._progress["rounds_running"]
+        return status in ("finished", "cancelled") and not running
+
+    def _results(self) -> list[ServerSentEvent]:
+        """Results of the next page."""
+        since = self._since - _OVERLAP
+        page = results.problems(self._store, self._campaign_id, self._after, PAGE + 1, since=since)
+        self.more, page = len(page) > PAGE, page[:PAGE]
+        new = [(each.ended_at, each) for each in page if each.ended_at is not None and each.id not in self._sent]
+        new.sort(key=itemgetter(0))
+        self._after = page[-1].id if page else self._after
+        self._sent.update(each.id for _, each in new)
+        times = [ended_at for ended_at, _ in new]
+        self._latest = max([self._latest, *times])
+        # Later pages may have results of any time: a stream that is cut before the last page repeats the look.
+        ids = [self._since] * len(new) if self.more else [*times[:-1], self._latest]
+        return [
+            ServerSentEvent(event="result", data=CampaignProblemOut.of(each).model_dump(mode="json"), id=at.isoformat())
+            for at, (_, each) in zip(ids, new, strict=False)
+        ]
+
+    def _whole(self) -> list[ServerSentEvent]:
+        """Progress if it has changed, and the end."""
+        events = []
+        if self._progress != self._told:
+            self._told = self._progress
+            events.append(ServerSentEvent(event="progress", data=self._progress))
+        if self._ends():
+            self.ended = True
+            summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
+            events.append(ServerSentEvent(event="end", data=summary.model_dump(mode="json")))
+        return events
 
 
 def _moment(text: str | None) -> datetime:

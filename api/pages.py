@@ -46,7 +46,8 @@ class Cursor(BaseModel, Generic[Position]):
     filters: dict[str, Any]
 
 
-ById: TypeAlias = Cursor[Annotated[int, Field(ge=0, lt=2**62)]]
+#: PostgreSQL refuses to compare a larger number with a row's.
+ById: TypeAlias = Cursor[Annotated[int, Field(ge=0, lt=2**31)]]
 #: For lists that are sorted by a string.
 ByKey: TypeAlias = Cursor[str]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from api.auth import Caller, require
 from api.derived import fields_of
@@ -93,6 +93,12 @@ class RevokeIn(Body):
     token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
     since: Annotated[Moment | None, Field(description="only reports stored at this time or later")] = None
     reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.worker) == bool(self.token):
+            raise ValueError("give either a worker or a token, whose reports are to be revoked")
+        return self
 
 
 @fields_of(Revocation)

@@ -132,7 +132,7 @@ class Reading:
         return self._ask(f"/v1/layouts/{quote(kind, safe='')}", **parameters)
 
     def events(self, last_event_id: str | None = None, **filters: str | int | float) -> Iterator[Document]:
-        """Changes as they happen: each event has `id`, `event` and `data`; the first is `hello`.
+        """Changes as they happen: each event has `id`, `event` and `data`; `hello` is the first, and one after a loss.
 
         Args:
             last_event_id: of the last event of a stream that broke off; `hello` says whether this one resumes it.

@@ -116,10 +116,10 @@ def time_of(config: Config) -> float:
 class Hand:
     """A manual worker: the test calls each step."""
 
-    def __init__(self, fleet: Fleet, number: int = 0) -> None:
+    def __init__(self, fleet: Fleet, number: int = 0, name: str = "") -> None:
         self._fleet, self.number = fleet, number
         self.device: Worker = FakeDevice(number)
-        self.id = fleet.workers.register(f"worker-{number}", facts(number)).worker_id
+        self.id = fleet.workers.register(name or f"worker-{number}", facts(number)).worker_id
 
     def claim(self) -> RoundTask | None:
         return self._fleet.rounds.claim(self.id)

@@ -14,7 +14,7 @@ from api import streams
 from api.auth import require
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
-from api.views.hub import EventHub, moment
+from api.views.hub import EventHub, Listener, moment
 from api.views.measurements import Number
 from tuner.views.feed import Event
 
@@ -41,23 +41,30 @@ async def watch_everything(
     """Server-sent events: `best`, `measurements`, `round`, `worker`, `campaign`, `problem`, each within 250 ms.
 
     The first one is `hello`. After a lost connection, Last-Event-ID resumes the stream without loss, and `hello` says
-    `"resumed":true`; if it says false, events were missed, and what is shown has to be read again.
+    `"resumed":true`; if it says false, events were missed, and what is shown has to be read again. Another `hello` says
+    so to a client that reads too slowly.
     """
     hub: EventHub = request.app.state.hub
     loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
     listener, resumed = await hub.listen(last_event_id)
     try:
-        yield ServerSentEvent(event="hello", data={"resumed": resumed, "at": moment()}, id=listener.id())
+        yield _hello(listener, resumed)
         while (left := until - loop.time()) > 0:
             told = await listener.next(min(left, streams.MOST_WAIT_SECONDS))
             if not streams.may_go_on(request):
                 return
+            if listener.missed:
+                yield _hello(listener, resumed=False)
             for message, event in told:
                 if _wanted(event, query):
                     yield message
     finally:
         listener.close()
+
+
+def _hello(listener: Listener, resumed: bool) -> ServerSentEvent:
+    return ServerSentEvent(event="hello", data={"resumed": resumed, "at": moment()}, id=listener.id())
 
 
 def _wanted(event: Event, query: AllEventsQuery) -> bool:

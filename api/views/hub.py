@@ -77,10 +77,12 @@ class EventHub:
         self._listeners.discard(wake)
         self._left_at = time.monotonic()
 
-    def after(self, number: int) -> tuple[list[Told], int]:
-        """Events with a higher number, and the number of the last one."""
-        first = max(0, len(self._events) - (self._count - number))
-        return [self._events[place] for place in range(first, len(self._events))], self._count
+    def after(self, number: int) -> tuple[list[Told], int, bool]:
+        """Events with a higher number, the number of the last one, and whether some are no longer kept: then none."""
+        first = len(self._events) - (self._count - number)
+        if first < 0:
+            return [], self._count, True
+        return [self._events[place] for place in range(first, len(self._events))], self._count, False
 
     async def close(self) -> None:
         """Stops looking."""
@@ -116,21 +118,27 @@ class EventHub:
 
 
 class Listener:
-    """A listener at one place in the sequence of events."""
+    """A listener at one place in the sequence of events.
+
+    Attributes:
+        missed: it was so slow that events before those to come are no longer kept.
+    """
 
     def __init__(self, hub: EventHub, wake: asyncio.Event, after: int) -> None:
         self._hub, self._wake, self._after = hub, wake, after
+        self.missed = False
 
     async def next(self, seconds: float) -> list[Told]:
-        """The new events. Waits for one, up to a limit, and no longer than the service runs."""
-        found, self._after = self._hub.after(self._after)
-        if not found:
+        """The new events; none after some were missed. Waits for one, up to a limit, and no longer than the service
+        runs."""
+        found, self._after, self.missed = self._hub.after(self._after)
+        if not (found or self.missed):
             self._wake.clear()
             try:
                 await asyncio.wait_for(self._wake.wait(), seconds)
             except TimeoutError:
                 return []
-            found, self._after = self._hub.after(self._after)
+            found, self._after, self.missed = self._hub.after(self._after)
         return found
 
     def id(self) -> str:

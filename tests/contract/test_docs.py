@@ -89,6 +89,15 @@ def test_every_setting_that_a_page_names_exists() -> None:
             assert known or name.endswith("_IMAGE"), f"{page.name}: GEMMTUNE_{name}"
 
 
+def test_every_setting_is_on_a_page_and_defaults_are_as_told() -> None:
+    pages = [page.read_text() for page in PAGES]
+    named = {name.lower() for page in pages for name in re.findall(r"\bGEMMTUNE_([A-Z_]+[A-Z])\b", page)}
+    assert Settings.model_fields.keys() <= named
+    told = re.findall(r"^\| `GEMMTUNE_(\w+)` \| `([^`]+)` \|", "\n".join(pages), re.MULTILINE)
+    assert told == [(name, str(Settings.model_fields[name.lower()].default)) for name, _ in told]
+    assert told
+
+
 def test_the_start_page_takes_three_minutes() -> None:
     words = re.findall(r"\w+", (ROOT / "docs" / "start.md").read_text())
     assert len(words) <= 3 * 200
@@ -215,7 +224,15 @@ def test_every_log_line_is_explained() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log.") and node.args
         and isinstance(node.args[0], ast.Constant)
     }  # fmt: skip
-    assert {line for line in logged if re.search("[a-z]{2}", line)} | {"request"} == shown
+    # What a sweep changed is told with its count.
+    counted = {
+        f"{node.value.elts[0].value}: …"
+        for node in ast.walk(ast.parse((ROOT / "tuner/fleet/campaigns/sweep.py").read_text()))
+        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple)
+        and isinstance(node.value.elts[0], ast.Constant)
+    }  # fmt: skip
+    assert len(counted) > 5
+    assert {line for line in logged if re.search("[a-z]{2}", line)} | {"request"} | counted == shown
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

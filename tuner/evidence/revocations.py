@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, func, insert, literal, select
+from sqlalchemy import ColumnElement, func, insert, literal, or_, select
 from sqlalchemy.orm import Session
 
 from space.devices import find_profile
@@ -54,7 +54,8 @@ def revoke(
     It covers what is stored now: revoke the token too if its holder is not to report again.
 
     Args:
-        worker, token: a name; one of them. Of a worker whose row was deleted, the number that its measurements name.
+        worker, token: a name; one of them. Of a worker whose row was deleted, the number that its measurements name,
+            also where another worker has it as its name: then both are meant.
         since: only what was stored then or later.
 
     Raises:
@@ -128,19 +129,32 @@ def _authored(session: Session, worker: str, token: str) -> ColumnElement[bool]:
         if number is None:
             raise UnknownWorker(f"there is no token {token!r}: `gemmtune token list` lists them")
         return MeasurementRow.token_id == number
-    numbers = session.scalars(select(WorkerRow.id).where(WorkerRow.name == worker)).all()
-    return MeasurementRow.worker_id.in_(numbers or [_numbered(session, worker)])
-
-
-def _numbered(session: Session, worker: str) -> int:
-    """The number of a worker that is given in place of its name: old rows of workers are deleted, measurements stay."""
-    number = int(worker) if worker.isascii() and worker.isdecimal() and len(worker) < 10 else 0
-    if session.scalar(select(MeasurementRow.id).where(MeasurementRow.worker_id == number).limit(1)) is None:
+    named = select(WorkerRow.id).where(WorkerRow.name == worker)
+    found = session.scalar(named.limit(1)) is not None
+    number = _numbered(session, worker, deleted=found)
+    if not (found or number):
         raise UnknownWorker(
             f"there is no worker {worker!r}: `gemmtune worker list --gone` lists them; of one that was deleted, give "
             f"the number that its measurements name"
         )
-    return number
+    # A query, not its numbers: PostgreSQL takes 65,535 parameters, and each start of a worker is a row.
+    return or_(MeasurementRow.worker_id.in_(named), MeasurementRow.worker_id == number)
+
+
+def _numbered(session: Session, worker: str, deleted: bool) -> int:
+    """The number of a worker that is given in place of its name: old rows of workers are deleted, measurements stay.
+
+    Args:
+        deleted: only if no row has this number, because a worker has it as its name.
+
+    Returns:
+        0, which no measurement names, if it is none.
+    """
+    number = int(worker) if worker.isascii() and worker.isdecimal() and len(worker) < 10 else 0
+    if deleted and session.get(WorkerRow, number) is not None:
+        return 0
+    named = select(MeasurementRow.id).where(MeasurementRow.worker_id == number).limit(1)
+    return number if session.scalar(named) is not None else 0
 
 
 def _end_studies(session: Session, revocation_id: int) -> None:

@@ -43,6 +43,11 @@ _WORKERS: Final = select(WorkerRow.id, WorkerRow.status).where(
 _CAMPAIGNS: Final = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
     or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(bindparam("seen", expanding=True)))
 )
+#: Campaigns among these that have problems which did not end.
+_LEFT: Final = select(CampaignRow.id).where(
+    CampaignRow.id.in_(bindparam("campaigns", expanding=True)),
+    select(_Item.id).where(_Item.campaign_id == CampaignRow.id, _Item.status.in_(("waiting", "open"))).exists(),
+)
 _MEASURED: Final = (
     select(ProblemRow.key)
     .where(ProblemRow.id.in_(select(MeasurementRow.problem_id).where(MeasurementRow.id > bindparam("last"))))
@@ -72,7 +77,7 @@ class _Seen:
         since: None before the first look.
         rounds: status of each, and when its progress was told.
         workers: status of each that is not gone.
-        campaigns: their documents.
+        campaigns: documents of those that have problems which did not end.
     """
 
     changes: dict[str, int] = field(default_factory=dict)
@@ -125,7 +130,8 @@ class Feed:
                       *self._rounds_of(session)]  # fmt: skip
             joined = self._workers_changed(session, first)
             campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(seen.campaigns)}).all()
-            if first or any(event.name == "round" for event in events) or self._changed(campaigns):
+            emptied = self._emptied(session, campaigns)
+            if first or emptied or any(event.name == "round" for event in events) or self._changed(campaigns):
                 events += list(self._campaigns_of(session, campaigns))
         if first or events:
             # A round may have ended, with a best, after the look at the numbers.
@@ -235,6 +241,14 @@ class Feed:
             for number, _, status in campaigns
         )
 
+    def _emptied(self, session: Session, campaigns: Sequence[_Campaign]) -> bool:
+        """Whether a cancelled campaign's last problems were skipped, which no round tells."""
+        cancelled = [number for number, _, status in campaigns if status == "cancelled"]
+        if not cancelled:
+            return False
+        left = session.connection().execute(_LEFT, {"campaigns": cancelled})
+        return len(rows_of(left)) < len(cancelled)
+
     def _campaigns_of(self, session: Session, rows: Sequence[_Campaign]) -> Iterator[Event]:
         sums = func.sum(_Item.tried), func.sum(_Item.gpu_seconds)
         totals = select(_Item.campaign_id, _Item.status, func.count(), *sums)
@@ -253,7 +267,8 @@ class Feed:
             if self._seen.campaigns.get(number) != text:
                 self._seen.campaigns[number] = text
                 yield Event("campaign", data, campaign=number)
-            if status in ("finished", "cancelled"):
+            # Problems of a cancelled one are skipped a little later, and open ones end with their rounds.
+            if status == "finished" or (status == "cancelled" and not (problems["waiting"] or problems["open"])):
                 del self._seen.campaigns[number]
 
 

@@ -237,6 +237,37 @@ def test_a_lost_listener_resumes_without_loss() -> None:
     run(scenario)
 
 
+def test_a_listener_that_is_too_slow_is_told_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.views.hub.MOST_KEPT", 3)
+
+    async def scenario(hub: EventHub, feed: Scripted) -> None:
+        slow, _ = await hub.listen(None)
+        feed.found = [Event("best", {"n": n}) for n in range(3)]
+        assert (len(await received(slow, 3)), slow.missed) == (3, False)
+        feed.found = [Event("best", {"n": n}) for n in range(4)]
+        while feed.found:
+            await asyncio.sleep(0.01)
+        assert (await slow.next(30.0), slow.missed) == ([], True)
+        feed.found = [Event("best", {"n": 4})]
+        assert ([event.data["n"] for _, event in await received(slow, 1)], slow.missed) == ([4], False)
+        slow.close()
+
+    run(scenario)
+
+
+def test_a_stream_that_missed_events_says_hello_again(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def missing(listener: Listener, seconds: float) -> list[Told]:
+        await asyncio.sleep(0.01)
+        listener.missed = True
+        return []
+
+    monkeypatch.setattr(Listener, "next", missing)
+    with http.stream("GET", "/v1/events?seconds=10") as response:
+        lines = (line for line in response.iter_lines() if line.startswith("data:"))
+        said = [json.loads(next(lines).removeprefix("data:")) for _ in range(2)]
+    assert [each["resumed"] for each in said] == [False, False]
+
+
 @pytest.mark.parametrize("said", ["", "x", "0-0", "deadbeef-1", "-", "-5", "1-\u0663", "9" * 90])
 def test_an_id_of_another_service_does_not_resume(said: str) -> None:
     async def scenario(hub: EventHub, feed: Scripted) -> None:

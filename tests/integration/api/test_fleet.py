@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -13,13 +12,11 @@ from anyio import from_thread, to_thread
 from fastapi.testclient import TestClient
 
 from api import campaigns
-from api.campaigns import _EventFeed
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.workers import LiveWorker, touch
 
 BODY: dict[str, Any] = {
     "name": "nightly",
@@ -185,49 +182,6 @@ class TestCampaigns:
         refused(other, 400, "bad-cursor")
         refused(http.get("/v1/campaigns/1/problems?status=fine"), 422, "malformed-request")
 
-    def test_events_tell_results_and_the_end(self, http: TestClient, store: Store) -> None:
-        fleet = Fleet(store)
-        campaign = fleet.campaign(PROBLEMS[:2])
-        hand = fleet.hand()
-        hand.work(hand.claimed())
-        told = events(http.get(f"/v1/campaigns/{campaign.id}/events?seconds=0.5").text)
-        assert [name for name, _ in told] == ["result", "progress"]
-        assert told[0][1]["status"] == "done"
-        hand.work(hand.claimed())
-        fleet.sweeper.sweep()
-        told = events(http.get(f"/v1/campaigns/{campaign.id}/events").text)
-        assert [name for name, _ in told] == ["result", "result", "progress", "end"]
-        assert told[-1][1]["gain"]["problems"] == 2
-
-    def test_results_before_a_clock_was_set_back_hide_none_after_it(
-        self, http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fleet = Fleet(store)
-        campaign = fleet.campaign(PROBLEMS[:2])
-        hand, feed = fleet.hand(), _EventFeed(store, campaign.id, datetime(2000, 1, 1, tzinfo=UTC), lambda: None)
-
-        def later(*given: Any) -> LiveWorker:  # noqa: ANN401
-            worker = touch(*given)
-            return worker._replace(at=worker.at + timedelta(hours=1))
-
-        with monkeypatch.context() as ahead:
-            ahead.setattr("tuner.fleet.campaigns.rounds.touch", later)
-            hand.work(hand.claimed())
-        assert [event.event for event in feed.poll()] == ["result", "progress"]
-        hand.work(hand.claimed())
-        fleet.sweeper.sweep()
-        assert [event.event for event in feed.poll()] == ["result", "progress", "end"]
-
-
-def events(text: str) -> list[tuple[str, Any]]:
-    """Names and data of server-sent events."""
-    found = []
-    for block in text.replace("\r\n", "\n").split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
-        if "data" in fields:
-            found.append((fields["event"], json.loads(fields["data"])))
-    return found
-
 
 @pytest.fixture
 def fleet(store: Store) -> Fleet:
@@ -361,6 +315,18 @@ class TestWorkersAndRounds:
         assert "busy_seconds: Input should be a finite number" in refused(said, 422, "malformed-request")
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [({}, 422, "malformed-request"), ({"worker": "a", "token": "b"}, 422, "malformed-request"),
+     ({"worker": "a"}, 404, "unknown-worker"), ({"token": "b"}, 404, "unknown-worker")],
+    ids=["neither", "both", "worker", "token"],
+)  # fmt: skip
+def test_a_revocation_names_one_of_the_two_and_somebody(
+    http: TestClient, body: dict[str, str], status: int, kind: str
+) -> None:
+    refused(http.post("/v1/workers:revoke", json=body), status, kind)
+
+
 def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:
     paths = http.get("/openapi.json").json()["paths"]
     ours = {
@@ -370,3 +336,5 @@ def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:
     for item in ours.values():
         for operation in item.values():
             assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
+    # A key that another body used is 422, and nothing else of a new campaign can be in conflict.
+    assert "409" not in ours["/v1/campaigns"]["post"]["responses"]

@@ -130,6 +130,38 @@ def test_reports_of_a_worker_whose_row_was_deleted_are_revoked_by_its_number(sto
     assert len(store.bests()) == 1
 
 
+def test_a_deleted_workers_number_that_another_worker_has_as_its_name_revokes_both(store: Store) -> None:
+    fleet, old, new = worked(store)
+    fleet.campaign(PROBLEMS[2:4])
+    namesakes = [Hand(fleet, 2, str(old.id)), Hand(fleet, 3, str(new.id))]
+    for hand in namesakes:
+        hand.work(hand.claimed())
+    assert delete_old(store, 90.0)["old workers deleted"] == 1
+
+    def revoked(name: int) -> set[int | None]:
+        before = {each.id for each in store.page(limit=1_000) if each.revoked}
+        revocations.revoke(store, worker=str(name))
+        return {each.author.worker_id for each in store.page(limit=1_000) if each.revoked and each.id not in before}
+
+    # Of one that has a row, its number is no name.
+    assert revoked(new.id) == {namesakes[1].id}
+    assert revoked(old.id) == {old.id, namesakes[0].id}
+
+
+def test_a_name_of_more_workers_than_a_statement_takes_parameters_is_revoked(store: Store) -> None:
+    _, _, new = worked(store)
+    columns = "name, slot, queue, device_id, facts, status, gone_because, registered_at, rounds, busy_seconds, beat_at"
+    many = f"""
+        INSERT INTO worker ({columns})
+        WITH RECURSIVE place(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM place WHERE number < 66000)
+        SELECT {columns.replace("status,", "'gone',")} FROM worker CROSS JOIN place WHERE worker.id = :new
+    """
+    with store.transaction(writes=True, slow=True) as session:
+        session.execute(text(many), {"new": new.id})
+    assert revocations.revoke(store, worker="worker-1").measurements > 0
+    assert {each.revoked for each in store.page() if each.author.worker_id == new.id} == {True}
+
+
 def test_a_token_registers_so_many_workers_of_so_many_models(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a row, and each model a label of every metric."""
     monkeypatch.setattr(workers, "MOST_OF_A_TOKEN", 3)

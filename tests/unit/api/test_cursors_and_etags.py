@@ -13,7 +13,7 @@ from api.pages import ById, decode, encode
 FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
 
 
-@given(st.integers(0, 2**62 - 1))
+@given(st.integers(0, 2**31 - 1))
 def test_a_cursor_names_its_place(after: int) -> None:
     assert decode(ById, encode(after, FILTERS), FILTERS) == after
 
@@ -21,6 +21,13 @@ def test_a_cursor_names_its_place(after: int) -> None:
 def test_a_cursor_of_another_query_is_refused() -> None:
     with pytest.raises(HttpError, match="other filters"):
         decode(ById, encode(5, FILTERS), FILTERS | {"device": "NVIDIA H100"})
+
+
+@pytest.mark.parametrize("after", [-1, 2**31, 2**62])
+def test_a_cursor_behind_no_row_that_a_database_can_hold_is_refused(after: int) -> None:
+    with pytest.raises(HttpError, match="malformed") as refusal:
+        decode(ById, encode(after, FILTERS), FILTERS)
+    assert (refusal.value.status_code, refusal.value.kind) == (400, "bad-cursor")
 
 
 @given(st.text(max_size=60))

@@ -14,8 +14,9 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final, Self, cast
 
 from sqlalchemy import ColumnElement, CursorResult, func, or_, select, update
@@ -25,7 +26,6 @@ from sqlalchemy.sql.elements import SQLCoreOperations
 from tuner.errors import StoreError
 from tuner.evidence import revocations
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
-from tuner.evidence.models import Base
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now, sql_now
 from tuner.fleet.campaigns.outcomes import record_failure
@@ -42,6 +42,10 @@ RECONCILE_EVERY_SECONDS: Final = 15.0
 _REST_SECONDS: Final = 0.005
 #: Between two deletions of old rows, once there are few left.
 DELETE_EVERY_SECONDS: Final = 60.0
+#: Rows that one transaction of a step changes: 300,000 in one statement take longer than a statement may.
+CHANGED_AT_ONCE: Final = 5_000
+#: A name for the rows that a step changes, and the step, which counts them; by kind if there are several.
+Step = tuple[str, Callable[[], int | Counter[str]]]
 Item, Round = CampaignProblemRow, RoundRow
 #: Problems that were left open without a running round, as after changes by hand.
 ROUNDLESS: Final = (
@@ -62,19 +66,19 @@ class Sweeper:
     """Sweeps one store. A worker's silence counts only while a service was up to hear it, by a clock that nobody set.
 
     Args:
-        rest: called between the steps of a sweep.
+        rest: called between the steps of a sweep, which ends there if it says so.
     """
 
     def __init__(
         self, store: Store, timing: Timing = TIMING, clock: Callable[[], float] = time.monotonic,
-        rest: Callable[[], object] = lambda: None,
+        rest: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
         self._rest = rest
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = self._last_deleted = -math.inf
         self._ahead = math.nan
-        self._settled = 0
+        self._settled, self._released = 0, False
 
     @property
     def pause_seconds(self) -> float:
@@ -85,49 +89,76 @@ class Sweeper:
         """One pass over everything, or a look whether there is anything; what it changed, by kind.
 
         Raises:
-            StoreError: the database refuses a step, or cannot be used: silence is then counted anew.
+            StoreError: the database refuses a step, or cannot be used: silence is then counted anew. Where it can be
+                used, the other steps have been run.
         """
-        swept, at, answers = Counter[str](), self._clock(), False
+        swept, at = Counter[str](), self._clock()
         if at - self._last_sweep > self._timing.silence_seconds:
             # This process slept, and perhaps no service heard the workers meanwhile.
             self._listening_since = at
         try:
             if at - self._last_reconciled < RECONCILE_EVERY_SECONDS and not self._at_work():
                 return swept
-            swept["workers lost"] = self._lose_workers(at)
-            answers = True
-            self._rest()
-            if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
-                swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
-                self._rest()
-                swept["jobs repaired"] = self._align()
-                self._rest()
-                swept["problems with revoked bests"] = self._settle_revocations()
-                if self._last_reconciled == -math.inf:
-                    swept["problems of cards known now"] = revocations.release(self._store)
-                self._last_reconciled = at
-                self._rest()
-            swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(_CANCELLED))
-            self._rest()
-            swept["budgets spent"] = self._spend_budgets()
-            self._rest()
-            swept["campaigns finished"] = self._finish_campaigns()
-            if at - self._last_deleted >= DELETE_EVERY_SECONDS:
-                self._rest()
-                deleted = delete_old(self._store, self._timing.keep_days)
-                if max(deleted.values(), default=0) < AT_ONCE:
-                    self._last_deleted = at
-                swept += deleted
+            self._run(self._steps(at), swept)
         except StoreError:
             # Where the database answers and refuses another step each time, workers are heard, and may be lost.
-            if not answers or self._clock() - at > self._timing.heartbeat_seconds / 2:
+            if "workers lost" not in swept or self._clock() - at > self._timing.heartbeat_seconds / 2:
                 self._listening_since = self._clock()
             raise
         finally:
             self._last_sweep = self._clock()
         return +swept
 
+    def _run(self, steps: Iterator[Step], swept: Counter[str]) -> None:
+        """Runs the steps, those after one that fails too, and adds what they change to `swept`.
+
+        Raises:
+            Exception: of the first step that failed; those of later ones are logged.
+        """
+        first: Exception | None = None
+        for kind, step in steps:
+            try:
+                found = step()
+                swept.update(found if isinstance(found, Counter) else {kind: found})
+            except Exception as error:
+                if first is None:
+                    first = error
+                else:
+                    _log.warning("a step of a sweep failed: %s", error, exc_info=not isinstance(error, StoreError))
+                if not self._usable():
+                    # Every other step would wait until it gives up on the database.
+                    break
+            if self._rest():
+                break
+        if first is not None:
+            raise first
+
     # -------------------------------------------------------------------------------------------- steps
+
+    def _steps(self, at: float) -> Iterator[Step]:
+        """What a sweep that began then does, in order, each with a name for the rows that it changes."""
+        yield "workers lost", partial(self._lose_workers, at)
+        if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
+            # Before the steps: if one fails each time, the others are not repeated without a pause.
+            self._last_reconciled = at
+            yield "open problems without a round put back", partial(self._change, ROUNDLESS, status="waiting")
+            yield "jobs repaired", self._align
+            yield "problems with revoked bests", self._settle_revocations
+            if not self._released:
+                yield "problems of cards known now", self._release
+        cancelled = Item.campaign_id.in_(_CANCELLED)
+        yield "problems skipped", partial(self._skip, "the campaign was cancelled", cancelled)
+        yield "budgets spent", self._spend_budgets
+        yield "campaigns finished", self._finish_campaigns
+        if at - self._last_deleted >= DELETE_EVERY_SECONDS:
+            yield "old … deleted", partial(self._delete_old, at)
+
+    def _usable(self) -> bool:
+        try:
+            self._store.check_writable()
+        except StoreError:
+            return False
+        return True
 
     def _at_work(self) -> bool:
         with self._store.transaction() as session:
@@ -139,6 +170,17 @@ class Sweeper:
         count = revocations.settle(self._store) if newest != self._settled else 0
         self._settled = newest
         return count
+
+    def _release(self) -> int:
+        count = revocations.release(self._store)
+        self._released = True
+        return count
+
+    def _delete_old(self, at: float) -> Counter[str]:
+        deleted = delete_old(self._store, self._timing.keep_days)
+        if max(deleted.values(), default=0) < AT_ONCE:
+            self._last_deleted = at
+        return deleted
 
     def _clock_was_set(self, moment: datetime) -> bool:
         """Whether the database's clock jumped since the last look, as it does when a laptop wakes up."""
@@ -199,9 +241,6 @@ class Sweeper:
         """Finishes campaigns whose problems have all ended."""
         left = select(Item.id).where(Item.campaign_id == CampaignRow.id, Item.status.in_(("waiting", "open"))).exists()
         ended = (CampaignRow.status == "running", ~left)
-        with self._store.transaction() as session:
-            if not session.scalars(select(CampaignRow.id).where(*ended)).all():
-                return 0
         skipped = select(Item.reason).where(Item.campaign_id == CampaignRow.id, Item.status == "skipped").limit(1)
         because = func.coalesce(skipped.scalar_subquery(), "every problem has ended")
         return self._change(ended, CampaignRow, status="finished", stopped_because=because, finished_at=self._now())
@@ -217,10 +256,25 @@ class Sweeper:
         with self._store.transaction(writes=True, slow=True) as session:
             return self._queue.align(session)
 
-    def _change(self, where: Sequence[SQLCoreOperations[bool]], table: type[Base] = Item, **values: object) -> int:
-        with self._store.transaction(writes=True) as session:
-            changed = session.execute(update(table).where(*where).values(values))
-            return cast("CursorResult[object]", changed).rowcount
+    def _change(
+        self, where: Sequence[SQLCoreOperations[bool]], table: type[CampaignProblemRow | CampaignRow] = Item,
+        **values: object,
+    ) -> int:  # fmt: skip
+        """Changes the rows that meet the conditions, a part in each transaction: reports don't wait for long, and the
+        next sweep goes on with what a failure leaves."""
+        with self._store.transaction() as session:
+            ids = session.scalars(select(table.id).where(*where).order_by(table.id)).all()
+        count = 0
+        for start in range(0, len(ids), CHANGED_AT_ONCE):
+            if start and self._rest():
+                break
+            part = ids[start : start + CHANGED_AT_ONCE]
+            # The conditions once more: a round, or another service's sweep, may have changed a row meanwhile.
+            changes = update(table).where(table.id.in_(part), *where).values(values)
+            with self._store.transaction(writes=True) as session:
+                changed = session.execute(changes.execution_options(synchronize_session=False))
+                count += cast("CursorResult[object]", changed).rowcount
+        return count
 
     def _now(self) -> ColumnElement[datetime]:
         return sql_now("sqlite" if self._store.embedded else "postgresql")
@@ -247,7 +301,7 @@ class Maintenance:
             try:
                 swept = self._sweeper.sweep()
             except StoreError as error:
-                _log.warning("%s", error)
+                _log.warning("a step of a sweep failed: %s", error)
             except Exception:
                 # A defect must not end the thread: lost workers would then keep their rounds.
                 _log.exception("a sweep failed")

@@ -19,6 +19,8 @@ export async function follow(path, params, handlers, signal) {
         if (event.id) last = event.id;
         if (event.name === "hello" && again && event.data.resumed) continue;
         handlers[event.name === "hello" && !again ? "began" : event.name]?.(event.data);
+        // Another one tells a page that was too slow for the events.
+        again ||= event.name === "hello";
         if (event.name === "end") return;
       }
     } catch (error) {

@@ -15,7 +15,7 @@ from tests.support import measured
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus
 
@@ -146,3 +146,56 @@ def test_a_step_that_always_fails_keeps_no_round_of_a_lost_worker(
         fleet.sweeper.sweep()
     # While the database hangs, nobody hears the workers.
     assert len(fleet.workers.page()) == 1 - lost
+
+
+def skipped_while_resting(fleet: Fleet, campaign_id: int, monkeypatch: pytest.MonkeyPatch, ended: bool) -> list[int]:
+    """How many problems of a campaign are skipped at each pause of a sweep."""
+    seen = list[int]()
+
+    def rest() -> bool:
+        seen.append(statuses(fleet, campaign_id).get("skipped", 0))
+        return ended and seen[-1] > 0
+
+    monkeypatch.setattr(fleet.sweeper, "_rest", rest)
+    fleet.sweeper.sweep()
+    return sorted({count for count in seen if count})
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["runs", "stops"])
+def test_many_problems_are_skipped_a_part_in_each_transaction(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    monkeypatch.setattr(sweep, "CHANGED_AT_ONCE", 2)
+    campaign = fleet.campaign(PROBLEMS[:5])
+    fleet.campaigns.cancel(campaign.id)
+    # A service that is told to stop does not finish them all first.
+    assert skipped_while_resting(fleet, campaign.id, monkeypatch, ended) == ([2] if ended else [2, 4, 5])
+
+
+@pytest.mark.parametrize("usable", [True, False], ids=["refuses", "is away"])
+@pytest.mark.parametrize("error", [StoreError("the server was silent for 12 s"), ValueError("a defect")], ids=str)
+def test_a_step_that_fails_skips_the_others_only_where_the_database_is_away(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, error: Exception, usable: bool
+) -> None:
+    ending, cancelled = fleet.campaign(PROBLEMS[:1]), fleet.campaign(PROBLEMS[1:3])
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    fleet.campaigns.cancel(cancelled.id)
+    monkeypatch.setattr(fleet.sweeper, "_skip", Mock(side_effect=error))
+    if not usable:
+        monkeypatch.setattr(fleet.store, "check_writable", Mock(side_effect=StoreError("the database is away")))
+    with pytest.raises(type(error), match=str(error)):
+        fleet.sweeper.sweep()
+    assert (fleet.campaigns.get(ending.id).status is CampaignStatus.FINISHED) == usable
+
+
+def test_what_several_steps_said_is_told_of_each(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    monkeypatch.setattr(fleet.sweeper, "_skip", Mock(side_effect=StoreError("one")))
+    monkeypatch.setattr(fleet.sweeper, "_spend_budgets", Mock(side_effect=StoreError("two")))
+    with pytest.raises(StoreError, match="one"):
+        fleet.sweeper.sweep()
+    said = [record.getMessage() for record in caplog.records if record.name == "gemmtune.maintenance"]
+    assert said == ["a step of a sweep failed: two"]

@@ -72,6 +72,15 @@ def test_a_paused_or_cancelled_campaign_does_not_hold_up_the_next(fleet: Fleet) 
     assert hand.claimed().problem_key == many[0].key
 
 
+def test_a_campaign_that_was_paused_goes_behind_others_where_an_engine_queues(fleet: Fleet) -> None:
+    first, second = fleet.campaign(PROBLEMS[:1]), fleet.campaign(PROBLEMS[1:2])
+    fleet.campaigns.pause(first.id)
+    fleet.campaigns.resume(first.id)
+    # On SQLite older campaigns go first, paused or not.
+    expected = first if fleet.store.embedded else second
+    assert results.problems(fleet.store, expected.id)[0].problem.key == fleet.hand().claimed().problem_key
+
+
 def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet) -> None:
     campaign = fleet.campaign(budget=CampaignBudget(candidates=50, rounds=11, gpu_seconds=0.05))
     hand = fleet.hand()

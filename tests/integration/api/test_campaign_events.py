@@ -1,0 +1,108 @@
+"""A campaign's event stream: results a page at a time, progress, and the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from api.campaigns import _EventFeed, _moment
+from api.streams import EventStreams
+from tests.fleet import PROBLEMS, Fleet
+from tuner.evidence.campaign_models import CampaignProblemRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.workers import LiveWorker, touch
+
+SINCE = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def events(text: str) -> list[tuple[str, Any]]:
+    """Names and data of server-sent events."""
+    found = []
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if "data" in fields:
+            found.append((fields["event"], json.loads(fields["data"])))
+    return found
+
+
+def test_events_tell_results_and_the_end(http: TestClient, store: Store) -> None:
+    fleet = Fleet(store)
+    campaign = fleet.campaign(PROBLEMS[:2])
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    told = events(http.get(f"/v1/campaigns/{campaign.id}/events?seconds=0.5").text)
+    assert [name for name, _ in told] == ["result", "progress"]
+    assert told[0][1]["status"] == "done"
+    hand.work(hand.claimed())
+    fleet.sweeper.sweep()
+    told = events(http.get(f"/v1/campaigns/{campaign.id}/events").text)
+    assert [name for name, _ in told] == ["result", "result", "progress", "end"]
+    assert told[-1][1]["gain"]["problems"] == 2
+
+
+def test_results_before_a_clock_was_set_back_hide_none_after_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(store)
+    campaign = fleet.campaign(PROBLEMS[:2])
+    hand, feed = fleet.hand(), _EventFeed(store, campaign.id, SINCE, lambda: None)
+
+    def later(*given: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given)
+        return worker._replace(at=worker.at + timedelta(hours=1))
+
+    with monkeypatch.context() as ahead:
+        ahead.setattr("tuner.fleet.campaigns.rounds.touch", later)
+        hand.work(hand.claimed())
+    assert [event.event for event in feed.poll()] == ["result", "progress"]
+    hand.work(hand.claimed())
+    fleet.sweeper.sweep()
+    assert [event.event for event in feed.poll()] == ["result", "progress", "end"]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_poll_reads_one_page_and_a_cut_stream_loses_no_result(
+    store: Store, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    monkeypatch.setattr("api.campaigns.PAGE", 2)
+    campaign = Fleet(store).campaign(PROBLEMS[:5])
+    # The first problems ended last.
+    with store.transaction(writes=True) as session:
+        for place, row in enumerate(session.scalars(select(CampaignProblemRow).order_by(CampaignProblemRow.id))):
+            row.status, row.ended_at = "skipped", datetime(2026, 1, 1, tzinfo=UTC) - timedelta(days=place)
+    feed = _EventFeed(store, campaign.id, SINCE, lambda: None)
+    told = [feed.poll() for _ in range(3)]
+    assert [[event.event for event in page] for page in told] == [["result"] * 2] * 2 + [["result", "progress"]]
+    assert ([event.data["id"] for page in told for event in page if event.id], feed.more) == ([2, 1, 4, 3, 5], False)
+    assert feed.poll() == []
+    resumed = _EventFeed(store, campaign.id, _moment(told[cut][0].id), lambda: None)
+    again = {event.data["id"] for event in resumed.poll() + resumed.poll() + resumed.poll() if event.id}
+    # Whoever got all but the last result of a page, and nothing after it.
+    assert again >= {event.data["id"] for page in (told[cut][1:], *told[cut + 1 :]) for event in page if event.id}
+
+
+def test_each_page_of_a_stream_is_a_turn_of_its_own_without_a_pause(
+    http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.campaigns.PAGE", 1)
+    monkeypatch.setattr("api.campaigns._POLL_SECONDS", 3_600.0)
+    turns, poll = list[object](), EventStreams.poll
+
+    async def counted(streams: EventStreams, call: Callable[[], object]) -> object:
+        turns.append(call)
+        return await poll(streams, call)
+
+    monkeypatch.setattr(EventStreams, "poll", counted)
+    campaign = Fleet(store).campaign(PROBLEMS[:3])
+    Fleet(store).campaigns.cancel(campaign.id)
+    Fleet(store).sweeper.sweep()
+    told = events(http.get(f"/v1/campaigns/{campaign.id}/events?seconds=60").text)
+    assert [name for name, _ in told] == ["result"] * 3 + ["progress", "end"]
+    # The first looks whether there is such a campaign.
+    assert len(turns) == 1 + 3

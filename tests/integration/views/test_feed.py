@@ -1,0 +1,45 @@
+"""The feed tells what becomes of a campaign, on both kinds of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fleet import BY_HAND, PROBLEMS, Fleet
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.workers import Workers
+from tuner.views.feed import Feed
+from tuner.views.rounds import ProgressBoard
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def test_what_a_cancelled_campaign_comes_to_is_told(store: Store) -> None:
+    fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
+    campaign = fleet.campaign(PROBLEMS[:3])
+    hand = fleet.hand()
+    task = hand.claimed()
+    feed.poll()
+
+    def told() -> list[tuple[str, dict[str, int]]]:
+        return [(event.data["status"], event.data["problems"]) for event in feed.poll() if event.name == "campaign"]
+
+    fleet.campaigns.cancel(campaign.id)
+    assert told() == [("cancelled", {"waiting": 2, "open": 1})]
+    fleet.sweeper.sweep()
+    hand.work(task)
+    fleet.sweeper.sweep()
+    assert told() == [("cancelled", {"skipped": 2, "done": 1})]
+    assert (told(), feed._seen.campaigns) == ([], {})
+    # Skipped without any round.
+    other = fleet.campaign(PROBLEMS[3:5])
+    feed.poll()
+    fleet.campaigns.cancel(other.id)
+    assert [told(), told()] == [[("cancelled", {"waiting": 2})], []]
+    fleet.sweeper.sweep()
+    assert [told(), told(), feed._seen.campaigns] == [[("cancelled", {"skipped": 2})], [], {}]
