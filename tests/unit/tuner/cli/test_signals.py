@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tuner.cli.output import notes
 from tuner.cli.signals import leaving
 
 
@@ -21,6 +22,9 @@ class Unread(io.StringIO):
 
 def test_a_signal_is_obeyed_where_nobody_reads_the_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    # Rich then silences the console for good, and sends standard output nowhere: not that of the tests that follow.
+    monkeypatch.setattr(notes, "quiet", False)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setattr(sys, "stderr", Unread())
     with leaving(lambda: told.append("leave"), "the round is reported as it stands") as asked:
         os.kill(os.getpid(), signal.SIGTERM)
