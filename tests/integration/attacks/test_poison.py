@@ -69,7 +69,8 @@ WITHOUT_TEXT = {
     "store.bests_after", "store.best_index", "store.devices", "store.counts", "store.revision", "store.changed",
     "store.check_writable", "store.backup", "store.unnamed", "store.note", "store.transaction", "campaigns.get",
     "campaigns.page", "campaigns.pause", "campaigns.resume", "campaigns.cancel", "workers.beat", "workers.beat_all",
-    "workers.drain", "workers.leave", "workers.page", "workers.check_facts", "rounds.claim", "tokens.tokens",
+    "workers.drain", "workers.leave", "workers.page", "workers.seen_since", "workers.check_facts", "rounds.claim",
+    "tokens.tokens",
     "tokens.digest_of", "revocations.newest", "revocations.settle", "revocations.release", "builds.check",
     "builds.check_cubin", "builds.verify", "results.progress", "results.newest", "results.summary", "results.problems",
 }  # fmt: skip

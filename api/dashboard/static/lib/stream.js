@@ -1,4 +1,4 @@
-// Server-sent events by fetch: EventSource can send no token. A lost stream is resumed where it stopped.
+// Server-sent events by fetch: EventSource can send no token. A lost one goes on where it stopped.
 
 import { address, Gone, lost, Refusal, send, service } from "./api.js";
 
@@ -17,15 +17,15 @@ export async function follow(path, params, handlers, signal) {
       const response = await send(address(path, params), { signal, headers });
       for await (const event of events(response.body, signal)) {
         if (event.id) last = event.id;
-        if (event.name === "hello" && again && event.data.resumed) continue;
-        handlers[event.name === "hello" && !again ? "began" : event.name]?.(event.data);
-        // Another one tells a page that was too slow for the events.
-        again ||= event.name === "hello";
-        if (event.name === "end") return;
+        const name = event.name === "hello" && !again ? "began" : event.name;
+        again ||= name === "began";
+        if (name === "hello" && event.data.resumed) continue;
+        handlers[name]?.(event.data);
+        if (name === "end") return;
       }
     } catch (error) {
       if (signal.aborted) return;
-      // A proxy answers 502 or 503 while the service restarts.
+      // A proxy answers 502 while the service restarts.
       if (error instanceof Refusal && error.status < 500 && error.status !== 429) throw error;
       if (!(error instanceof Refusal) && !(error instanceof Gone)) lost();
     }
@@ -34,7 +34,7 @@ export async function follow(path, params, handlers, signal) {
   }
 }
 
-/** Waits until the service is back, but a second at most. @param {AbortSignal} signal */
+/** Waits until the service is back, a second at most. @param {AbortSignal} signal */
 function pause(signal) {
   return new Promise((wake) => {
     const timer = setTimeout(wake, 1000);
