@@ -57,6 +57,9 @@ class SilentProxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for each in self._sockets:
+            # So that no thread waits for what is closed: the next socket may get its number.
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _accept(self) -> None:

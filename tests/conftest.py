@@ -1,4 +1,4 @@
-"""Shared set-up: hypothesis without deadlines, because machines differ; databases that stores run on."""
+"""Shared set-up: patience, because machines differ and pause; databases that stores run on."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ settings.register_profile("gemmtune", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("gemmtune")
 
+#: Time limits that decide what an answer contains, and what they are here.
+_LIMITS = {
+    "api.app._FIRST_READING_SECONDS": 60.0,
+    "api.batches._COMPUTING_SECONDS": 600.0,
+    "tuner.views.bests._AT_ONCE_SECONDS": 600.0,
+}
+
 
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -44,6 +51,16 @@ def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _forget_settings() -> None:
     if "tuner.settings" in sys.modules:
         sys.modules["tuner.settings"].settings.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """Answers are whole however slow the machine; a test about one that runs out of time sets its own limit."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, seconds in _LIMITS.items():
+            if name.rpartition(".")[0] in sys.modules:
+                patch.setattr(name, seconds)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

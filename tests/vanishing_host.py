@@ -113,7 +113,8 @@ def main(folder: str, database: str) -> None:
         began, said = time.monotonic(), ""
         try:
             with store.transaction(slow=True) as session:
-                session.connection().exec_driver_sql("SELECT pg_sleep(1)")
+                # Its answer would not come before the host vanishes, however late that is.
+                session.connection().exec_driver_sql("SELECT pg_sleep(60)")
         except StoreError as error:
             said = str(error)
         noticed = time.monotonic() - began - 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,6 +96,15 @@ def opened(browser: BrowserContext, url: str) -> Iterator[Opener]:
         page.close()
     wrong = [line for line in said if not any(part and part in line for part in expected)]
     assert wrong == []
+
+
+def wait_until_asked(page: Page, held: Sequence[object]) -> None:
+    """Waits until a page has asked for what is held back: it may draw before it asks, or wait for another answer."""
+    for _ in range(1_200):
+        if held:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("the page never asked")
 
 
 def settled(page: Page) -> None:

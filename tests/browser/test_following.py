@@ -11,7 +11,7 @@ import pytest
 from api.app import create_app
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from tests.browser.conftest import Opener, serving, settled
+from tests.browser.conftest import Opener, serving, settled, wait_until_asked
 from tests.fleet import PROBLEMS, Fleet, failing
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today
 from tuner.evidence.store import Store
@@ -29,10 +29,7 @@ def _without_news(page: Page) -> None:
 
 def _asked(page: Page, held: list[tuple[Route, APIResponse]]) -> tuple[Route, APIResponse]:
     """The only answer that is held, once the page has asked for it: it may first wait for another one."""
-    for _ in range(100):
-        if held:
-            break
-        page.wait_for_timeout(50)
+    wait_until_asked(page, held)
     (only,) = held
     return only
 

@@ -11,7 +11,7 @@ from api import streams
 from api.access import AccessPolicy
 from api.app import create_app
 from space.kinds.gemm import Gemm
-from tests.browser.conftest import Opener, serving, settled
+from tests.browser.conftest import Opener, serving, settled, wait_until_asked
 from tests.fleet import PROBLEMS, Fleet, Listening
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import tokens
@@ -262,6 +262,7 @@ def test_an_open_page_does_not_jump_once_its_last_answer_is_there(opened: Opener
     page.click(".forest-row a >> nth=0")
     page.wait_for_selector("#finals figure")
     page.focus("#finals button")
+    wait_until_asked(page, held)
     with page.expect_response("**/v1/importance?*"):
         held[0].continue_()
     page.wait_for_selector("#changes figure")
@@ -356,11 +357,13 @@ def test_what_changes_before_a_page_listens_is_shown(opened: Opener, tmp_path: P
         page.goto(f"{url}/problem?key={PROBLEM.key}&device={DEVICE}&policy=rounds")
         page.wait_for_selector("#provenance")
         keep_best(store, us=5.0)
+        wait_until_asked(page, held)
         held.pop().continue_()
         page.wait_for_selector("main dd:has-text('5.0')")
         page.goto(f"{url}/problems?device={DEVICE}")
         page.locator("chart-scatter canvas").wait_for()
         with page.expect_request("**/v1/bests:columns?*after=2*"):
+            wait_until_asked(page, held)
             held.pop().continue_()
         page.close()
 

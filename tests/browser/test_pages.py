@@ -8,7 +8,7 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.browser.conftest import Opener, settled
+from tests.browser.conftest import Opener, settled, wait_until_asked
 from tests.browser.filled import BESTS, FIRST, NASTY
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class TestAsk:
         page.route("**/v1/best?m=0&*", lambda route: held.append(route))
         page.fill("#shape", "0x4x4")
         page.wait_for_url("**/?m=0&**")
+        wait_until_asked(page, held)
         page.fill("#shape", "4096x4096x4096")
         page.wait_for_selector(".answer .measured")
         with page.expect_response("**/v1/best?m=0&*"):

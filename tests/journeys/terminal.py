@@ -38,6 +38,8 @@ sys.stdout.write(out)
 sys.stderr.write(err)
 sys.exit(code)
 """
+#: Between two interrupts of what takes too long: one that comes while Python collects garbage is lost.
+_AGAIN_SECONDS: Final = 5.0
 #: Continuous integration runs the targets themselves; here they are resolved.
 _MAKE: Final = "#!/bin/sh\nexec {make} --dry-run --directory {root} \"$@\"\n"
 _BEFORE: Final = """
@@ -158,7 +160,7 @@ class Terminal:
 def _interrupted_after(seconds: float) -> Iterator[None]:
     """Ctrl-C within the block, unless it ends sooner."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
     try:
         yield
     finally:

@@ -125,7 +125,7 @@ def test_a_page_that_takes_too_long_is_interrupted(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     page = ROOT / "docs" / "start.md"
     endless = Block(page, 1, "python", "import time\nprint('begun')\ntime.sleep(600)")
-    typed = Terminal(tmp_path, {}, "", seconds=0.5).run([endless, Block(page, 5, "bash", "gemmtune tune 512x512x512")])
+    typed = Terminal(tmp_path, {}, "", seconds=5.0).run([endless, Block(page, 5, "bash", "gemmtune tune 512x512x512")])
     assert [each.code for each in typed] == [130, 130]
     assert "begun" in str(typed[0])
     assert "not run" in str(typed[1])

@@ -12,6 +12,9 @@ from psycopg.waiting import Ready
 
 #: A working server ends a statement within 20 s; a longer silence means that it is dead.
 SILENCE_SECONDS: Final = 25.0
+#: Most of one look that counts as silence. psycopg looks every tenth of a second: a longer look means that this process
+#: was paused, and the server perhaps with it.
+_MOST_LOOK_SECONDS: Final = 0.5
 T = TypeVar("T")
 
 
@@ -34,14 +37,17 @@ class WatchedConnection(psycopg.Connection[Any]):
 
     def _heard(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
         # psycopg resumes the exchange every tenth of a second, with `NONE` if nothing has arrived.
-        heard_at = time.monotonic()
+        silent_seconds = 0.0
         try:
             wanted = next(gen)
             while True:
+                began = time.monotonic()
                 ready = yield wanted
                 if ready != Ready.NONE:
-                    heard_at = time.monotonic()
-                elif self.silence_seconds is not None and time.monotonic() - heard_at > self.silence_seconds:
+                    silent_seconds = 0.0
+                else:
+                    silent_seconds += min(time.monotonic() - began, _MOST_LOOK_SECONDS)
+                if self.silence_seconds is not None and silent_seconds > self.silence_seconds:
                     self.close()
                     raise psycopg.OperationalError(f"the server was silent for {self.silence_seconds:g} s")
                 wanted = gen.send(ready)

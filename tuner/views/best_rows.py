@@ -222,15 +222,15 @@ def open_rows(columns: Columns) -> npt.NDArray[np.intp]:
 
 
 def compare(device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]], until: float) -> int:
-    """Compares kernels' texts and asks rules, as answers do, until `time.monotonic()` is `until`; a third of a
-    millisecond each.
+    """Compares kernels' texts and asks rules, as answers do, until `time.monotonic()` is `until`, and of one row at
+    least; a third of a millisecond each.
 
     Returns:
         Number of rows that are still unknown.
     """
     unknown = open_rows(columns).tolist()
     for done, row in enumerate(unknown):
-        if time.monotonic() > until:
+        if done and time.monotonic() > until:
             return len(unknown) - done
         program = programs[int(columns["provenance_id"][row])]
         try:

@@ -12,12 +12,6 @@ from api.app import create_app
 from tuner.evidence.store import Store
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Computes all of a batch however slow the machine; a test about a batch that runs out of time sets its own."""
-    monkeypatch.setattr("api.batches._COMPUTING_SECONDS", 600.0)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:

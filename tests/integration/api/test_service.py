@@ -259,10 +259,11 @@ class TestService:
         self, http: TestClient, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         keep(http, store)
-        store.close()
         for path in tmp_path.glob("store.db*"):
             path.unlink()
         (tmp_path / "store.db").write_bytes(b"garbage" * 1000)
+        # Afterwards: a poll would open the store again.
+        store.close()
         problem_of(http.get("/v1/measurements"), 503, "store-unavailable")
         assert http.get("/v1/best", params=ASKED).json()["source"] == "measured"
         assert http.get("/healthz").status_code == 200

@@ -56,7 +56,7 @@ def test_a_service_whose_database_goes_silent_answers_503_and_is_back_within_sec
     with Store.open(url) as store:
         keep_best(store)
     with Listening(url, CALM) as service, httpx2.Client(base_url=service.url, timeout=20) as http:
-        eventually(lambda: http.get("/readyz").status_code == 200, 10)
+        eventually(lambda: http.get("/readyz").status_code == 200)
         worker = http.post("/v1/workers", json={"name": "w", "facts": _facts()}).json()["worker_id"]
         proxy.fall_silent()
         # A connection used a moment ago is trusted; the next test is about statements under way.
@@ -66,7 +66,7 @@ def test_a_service_whose_database_goes_silent_answers_503_and_is_back_within_sec
             # Every connection was idle; each call gives up quickly, and none hangs on to a dead connection.
             assert http.post(f"/v1/workers/{worker}:claim").status_code == 503
         assert time.monotonic() - started < 30
-        eventually(lambda: http.get("/readyz").status_code == 503, 15)
+        eventually(lambda: http.get("/readyz").status_code == 503)
         assert http.get("/v1/best", params=ASKED).status_code == 200
         proxy.fail_over()
         back = time.monotonic()
@@ -82,9 +82,10 @@ def test_a_statement_under_way_when_the_server_goes_silent_ends(proxied: tuple[S
         connection.silence_seconds = 1.0
         threading.Timer(0.3, proxy.fall_silent).start()
         started = time.monotonic()
-        with pytest.raises(psycopg.OperationalError, match="silent"):
-            connection.execute("SELECT pg_sleep(0.6)")
-        assert time.monotonic() - started < 3
+        with pytest.raises(psycopg.OperationalError, match="silent for 1 s"):
+            # Its answer would not come before the silence, however late that begins.
+            connection.execute("SELECT pg_sleep(60)")
+        assert time.monotonic() - started < SILENCE_SECONDS
         assert connection.closed
 
 
@@ -105,6 +106,8 @@ def test_a_lock_of_a_connection_that_went_silent_is_free_before_anybody_gives_up
         cut_off.__enter__().execute(take)
         proxy.fall_silent()
         proxy.fail_over()
+        # Where the machine is slow or pauses, so does the server that ends the session.
+        monkeypatch.setattr("tuner.evidence.store.SHORT_SECONDS", 8.0)
         with Store.open(url) as store:
             with store.transaction(writes=True) as other:
                 other.execute(take)
@@ -148,15 +151,16 @@ def test_a_database_that_accepts_no_writes_makes_the_service_not_ready(postgres:
     url = postgres.database()
     name = make_url(url).database
     with Store.open(url) as store, TestClient(create_app(store), raise_server_exceptions=False) as http:
-        eventually(lambda: http.get("/readyz").status_code == 200, 10)
+        eventually(lambda: http.get("/readyz").status_code == 200)
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         _end_sessions(postgres, name)
-        eventually(lambda: http.get("/readyz").status_code == 503, 15)
-        assert "accepts no writes" in problem_of(http.get("/readyz"), 503, "not-ready")["detail"]
+        # What was under way when its session ended is told first.
+        eventually(lambda: "accepts no writes" in http.get("/readyz").text)
+        problem_of(http.get("/readyz"), 503, "not-ready")
         assert "primary" in problem_of(http.post("/v1/workers/1:leave"), 503, "store-unavailable")["detail"]
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
         _end_sessions(postgres, name)
-        eventually(lambda: http.get("/readyz").status_code == 200, 15)
+        eventually(lambda: http.get("/readyz").status_code == 200)
 
 
 def test_a_locked_table_ends_calls_with_advice_and_spares_probes_and_answers_of_three_services(
@@ -174,7 +178,7 @@ def test_a_locked_table_ends_calls_with_advice_and_spares_probes_and_answers_of_
             for _ in range(3)
         ]  # fmt: skip
         for http in services:
-            eventually(lambda http=http: http.get("/readyz").status_code == 200, 10)  # type: ignore[misc]
+            eventually(lambda http=http: http.get("/readyz").status_code == 200)  # type: ignore[misc]
         worker = services[0].post("/v1/workers", json={"name": "w", "facts": _facts()}).json()["worker_id"]
         with psycopg.connect(plain) as locker:
             locker.execute("LOCK TABLE worker IN ACCESS EXCLUSIVE MODE")

@@ -181,7 +181,8 @@ def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path,
                     time.sleep(0.01)
                 time.sleep(moments.uniform(0, 0.05))
                 process.kill()
-            assert store.counts()["measurement"] >= enough
+            # Where this process is slow, the other one may have come to its end.
+            assert store.counts()["measurement"] >= min(enough, len(MANY))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store:

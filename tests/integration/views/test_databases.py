@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from space.kinds.gemm import Gemm
+from tests.fleet import eventually
 from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
@@ -110,6 +111,14 @@ def test_what_changed_stands_where_a_new_reader_finds_it(store: Store) -> None:
             assert since["columns"]["key"] == [Gemm(m, n, k).key]
             assert since["columns"]["time_us"] == shown["columns"]["time_us"][row : row + 1]
     assert shown["columns"]["key"] == sorted(Gemm(*shape).key for shape in shapes)
+
+
+def test_what_is_not_compared_at_once_is_compared_afterwards(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bests, "_AT_ONCE_SECONDS", 0.0)
+    for m in (64, 128, 192):
+        keep_best(store, Gemm(m, 256, 256))
+    known = BestColumns(store).of(DEVICE)
+    eventually(lambda: list(known.document()["columns"]["forbidden"]) == [False] * 3)
 
 
 def test_too_many_changes_are_all_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,9 @@ class Sweeper:
                 used, the other steps have been run.
         """
         swept, at = Counter[str](), self._clock()
-        if at - self._last_sweep > self._timing.silence_seconds:
-            # This process slept, and perhaps no service heard the workers meanwhile.
+        if at - self._last_sweep > self._timing.heartbeat_seconds:
+            # This process slept, and perhaps no service heard the workers meanwhile. They may have been silent for a
+            # heartbeat before: together that could be too long.
             self._listening_since = at
         try:
             if at - self._last_reconciled < RECONCILE_EVERY_SECONDS and not self._at_work():

@@ -81,8 +81,8 @@ def test_a_clock_that_is_set_loses_no_worker_that_works_and_keeps_none_that_is_g
     monkeypatch.setattr(sweep, "now", lambda session: now(session) + timedelta(hours=hours))
     assert fleet.sweeper.sweep()["workers lost"] == 0
     fleet.workers.beat(working.id)
-    for share in (0.5, 0.5):
-        fleet.clock += share * fleet.timing.silence_seconds
+    for _ in range(4):
+        fleet.clock += fleet.timing.silence_seconds / 4
         lost = fleet.sweeper.sweep()["workers lost"]
     assert lost == 1
     assert [worker.id for worker in fleet.workers.page()] == [working.id]

@@ -87,8 +87,8 @@ def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fle
 
 def lost_after_listening(fleet: Fleet) -> int:
     """The workers that are lost while a service hears nobody for as long as one may be silent."""
-    for _ in range(2):
-        fleet.clock += BY_HAND.heartbeat_seconds + 1
+    for _ in range(3):
+        fleet.clock += BY_HAND.heartbeat_seconds
         lost = fleet.sweeper.sweep()["workers lost"]
     return lost
 
@@ -97,6 +97,17 @@ def test_time_without_a_service_counts_against_no_worker(fleet: Fleet) -> None:
     fleet.hand()
     fleet.pass_time(3_600)
     fleet.clock += 3_600
+    assert fleet.sweeper.sweep()["workers lost"] == 0
+    assert lost_after_listening(fleet) == 1
+
+
+def test_a_pause_between_two_heartbeats_counts_against_no_worker(fleet: Fleet) -> None:
+    """Of the machine that all of them are on, and shorter than a worker may be silent."""
+    fleet.hand()
+    fleet.sweeper.sweep()
+    pause = BY_HAND.silence_seconds - 1
+    fleet.pass_time(BY_HAND.heartbeat_seconds + pause)
+    fleet.clock += pause
     assert fleet.sweeper.sweep()["workers lost"] == 0
     assert lost_after_listening(fleet) == 1
 
