@@ -255,14 +255,18 @@ def test_a_listener_that_is_too_slow_is_told_what_it_missed(monkeypatch: pytest.
     run(scenario)
 
 
-def test_a_stream_that_missed_events_says_hello_again(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_missed_events_says_hello_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def missing(listener: Listener, seconds: float) -> list[Told]:
         await asyncio.sleep(0.01)
         listener.missed = True
         return []
 
     monkeypatch.setattr(Listener, "next", missing)
-    with http.stream("GET", "/v1/events?seconds=10") as response:
+    with (
+        Store.open(f"sqlite:///{tmp_path}/store.db") as store,
+        TestClient(create_app(store)) as http,
+        http.stream("GET", "/v1/events?seconds=10") as response,
+    ):
         lines = (line for line in response.iter_lines() if line.startswith("data:"))
         said = [json.loads(next(lines).removeprefix("data:")) for _ in range(2)]
     assert [each["resumed"] for each in said] == [False, False]

@@ -152,7 +152,7 @@ def test_a_service_gets_no_token_in_the_clear() -> None:
         configure()
 
 
-@pytest.mark.parametrize("named", ["http://", "http://10.1.2.3", "lost.json", "x://y"])
+@pytest.mark.parametrize("named", ["http://", "http://10.1.2.3", "sqlite:///lost.db", "x://y"])
 def test_a_source_that_can_not_be_opened_leaves_calls_to_torch(card: Card, named: str) -> None:
     configure(named, token="token")
     try:
