@@ -46,6 +46,7 @@ def curves(name: str, setting: Setting, replays: list[Replay], seeds: int = 1) -
     return Curves(np.array([replay.shares(order, MOST) for replay, order in orders]))
 
 
+@pytest.mark.slow
 def test_sixteen_measurements_find_the_best_of_problems_that_were_never_seen(setting: Setting) -> None:
     asked = list(setting.replays)[:ASKED]
     ours = curves("guided", setting, asked)

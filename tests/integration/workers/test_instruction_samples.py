@@ -16,7 +16,7 @@ from space.arch import ARCHS
 from space.instructions.wgmma import WGMMA, wgmma_for
 
 #: Of one rule of one instruction, legal or broken.
-MOST_OF_A_RULE = 4
+MOST_OF_A_RULE = 2
 
 
 @cache
