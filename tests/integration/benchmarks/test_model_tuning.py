@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
 
 from benchmarks.model import tuning
 from space.kinds.gemm import Gemm
@@ -11,9 +15,13 @@ from tests.support import DEVICE
 from tuner.tables.shapes import Shapes
 
 
-def test_shapes_are_tuned_within_a_budget(tmp_path: Path) -> None:
+def test_shapes_are_tuned_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed: Sequence[Shapes] = [Shapes({Gemm.of(4096, 4096, 4096): 1, Gemm.of(8192, 8192, 8192): 1})]
-    plan = tuning.Plan(tmp_path / "x.db", ["recorded:h200"], 0.1, 14, 60.0, 5)
+    plan = tuning.Plan(tmp_path / "x.db", ["recorded:h200"], 60.0, 14, 60.0, 5)
+    # Each takes a minute.
+    tune = Mock(wraps=tuning.tune)
+    monkeypatch.setattr(tuning, "tune", tune)
+    monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: 60.0 * tune.call_count))
     assert tuning.in_order(listed, DEVICE)[0] == Gemm.of(8192, 8192, 8192)
     done = tuning.tuned(listed, DEVICE, plan)
     assert (done.count, list(done.skipped)) == (1, ["bf16 nt 4096x4096x4096"])
