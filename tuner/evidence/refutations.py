@@ -8,8 +8,7 @@ and refutes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence, Set
 from typing import Final
 
 from sqlalchemy import ColumnElement, ScalarSelect, exists, func, select
@@ -18,9 +17,9 @@ from sqlalchemy.orm import Session, aliased
 from tuner.evidence.models import ConfigRow, MeasurementRow, RevokedRow, StudyRow
 from tuner.evidence.records import Outcome, StoredMeasurement
 
-#: (text of a config, digest of its build): the number of a measurement that found it wrong.
-Refuted = Mapping[tuple[str, str], int]
-NONE_WRONG: Final[Refuted] = MappingProxyType({})
+#: (text of a config, digest of its build) of each that was found wrong.
+Refuted = Set[tuple[str, str]]
+NONE_WRONG: Final[Refuted] = frozenset()
 
 _WRONG, _BESIDE = aliased(MeasurementRow), aliased(MeasurementRow)
 
@@ -54,9 +53,9 @@ def refuting(session: Session, measurement_id: int) -> int | None:
 def refuted_for(session: Session, study_id: int) -> Refuted:
     """Builds that were found wrong on the problem and the GPU model of a study, in any study."""
     study = session.get_one(StudyRow, study_id)
-    query = select(ConfigRow.key, _WRONG.build_digest, _WRONG.id).join(_WRONG, _WRONG.config_id == ConfigRow.id)
+    query = select(ConfigRow.key, _WRONG.build_digest).join(_WRONG, _WRONG.config_id == ConfigRow.id)
     here = _WRONG.problem_id == study.problem_id, _WRONG.device_id == study.device_id
-    return {(key, digest): number for key, digest, number in session.execute(query.where(*here, *_COUNTS))}
+    return {(key, digest) for key, digest in session.execute(query.where(*here, *_COUNTS))}
 
 
 def unrefuted(finals: Sequence[StoredMeasurement], wrong: Refuted) -> list[StoredMeasurement]:

@@ -163,7 +163,7 @@ def test_finals_that_were_all_wrong_before_decide_nothing() -> None:
     with Store.open("sqlite://") as store:
         study = store.begin_study(study_key(PROBLEM))
         (stored,) = store.record_many(study.id, [final], PROVENANCE)
-    refuted = {(config.key, final.build_digest): 1}
+    refuted = {(config.key, final.build_digest)}
     decided = verdict(PROBLEM, [stored], refuted)
     assert isinstance(decided, NothingCorrect)
     with pytest.raises(NothingCorrect, match="every one's build was found wrong before"):

@@ -27,7 +27,7 @@ from tuner.evidence.columns import check_text
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
-from tuner.evidence.refutations import refuted_for
+from tuner.evidence.refutations import NONE_WRONG, refuted_for
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
@@ -151,7 +151,7 @@ class Rounds:
             # A report without measurements may end a study by the finals that it has.
             ends = report.ended and not (report.failure or report.measurements)
             finals = measurements.final_series(session, holder.study_id) if ends and holder.study_id else []
-            wrong = refuted_for(session, holder.study_id) if holder.study_id else {}
+            wrong = refuted_for(session, holder.study_id) if holder.study_id else NONE_WRONG
         decided = check_report(holder, report, wrong) or verdict(holder.problem, finals)
         with self._store.transaction(writes=True) as session:
             moment = touch(session, self._queue, holder.worker_id, token_id).at
