@@ -54,13 +54,12 @@ HEADER: Final = (
 )
 
 
-def screened(bench: Bench, builder: Builder, problem: Gemm) -> list[tuple[Trial, str]]:
+def screened(bench: Bench, builder: Builder, problem: Gemm, guidance: Guidance) -> list[tuple[Trial, str]]:
     """Correct candidates of our own families, fastest first, each with the digest of its build."""
     profile = bench.facts.profile
     spaces = enumerate_all(families_for(bench.facts.arch, problem), problem, profile)
     candidates = [config for _, config in ranked(spaces, profile)]
-    model = model_for(bench.facts.name, settings().model_dir).model
-    order = order_for(Guidance(model), problem, candidates, bench.facts.name)
+    order = order_for(guidance, problem, candidates, bench.facts.name)
     found = []
     for config, build in builder.builds(problem, order.take(SCREENED)):
         if isinstance(build, Build):
@@ -75,7 +74,8 @@ def screened(bench: Bench, builder: Builder, problem: Gemm) -> list[tuple[Trial,
 def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     """One problem's line."""
     bench.prepare(problem, seed=1)
-    found = screened(bench, builder, problem)
+    guidance = Guidance(model_for(bench.facts.name, settings().model_dir).model)
+    found = screened(bench, builder, problem, guidance)
     chosen = best_of_structures(found, lambda each: each[0].config, FASTEST, IN_FULL)
     rivals = []
     for trial, digest in chosen:
@@ -91,7 +91,8 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     )
     for rival in rivals:
         rival.ready.discard()
-    search = Search(problem, bench.facts.name, [trial.config for trial, _ in chosen], Budget(), [t for t, _ in found])
+    trials = [trial for trial, _ in found]
+    search = Search(problem, bench.facts.name, [one.config for one in trials], Budget(), trials, guidance)
     finalists = {config for config in search.finalists() if not starts_early(config)}
     times = {trial.config: time for (trial, _), time in zip(chosen, sustained, strict=True)}
     by_rounds = sorted(range(len(chosen)), key=rounds.__getitem__)[: len(finalists)]

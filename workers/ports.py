@@ -54,6 +54,7 @@ class Round(Protocol):
         A finalist that uses programmatic dependent launch is measured under `chain_pdl` alone.
 
         Args:
+            finalists: most promising first; measurements keep the order.
             turns: fewest turns of `chain` where it decides what is served; more are taken where the leaders are too
                 close to tell apart. `rounds`, and `chain` elsewhere, take a third.
 

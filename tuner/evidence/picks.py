@@ -4,9 +4,10 @@ The library's candidate wins unless one of ours is surely faster. Under any poli
 is served is surely slower than the library's first choice by at most 2 %, and by half of what it gains where the policy
 decides.
 
-Among ours, and among the library's, the shortest time wins under `sustained`, whose few blocks repeat within 0.3 %;
-two rivals are compared over the passes that both took part in. Under other policies noise breaks no tie. Rivals within
-the tie band of the fastest are ordered by these, each where those before it are equal:
+Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, rivals that are at most 1 % behind the
+fastest tie, ours and the library's apart: the first in the order of the finals wins, which is the order that the search
+expects, or that of the library's heuristics. Two rivals are compared over the passes that both took part in. Under
+other policies rivals within the tie band of the fastest are ordered by these, each where those before it are equal:
 
 1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
 2. how much slower they are under `burst`, the policy that repeats best, in the same steps
@@ -35,6 +36,9 @@ from workers.measurement import Measurement, Outcome, Policy
 
 #: Rivals this close to the fastest tie with it.
 TIE_BAND: Final = 0.02
+#: Rivals this close to the fastest tie with it under `sustained`. Two blocks of one kernel differ by 0.35 % (standard
+#: deviation), two of its rasters by less.
+SUSTAINED_TIE: Final = 0.01
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
 #: A winner is surely slower than the library's first choice by at most this share of its time under `_DEPLOYED`, and by
@@ -61,8 +65,8 @@ def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, 
     """The winner under each policy, with its evidence; the served one comes first.
 
     Args:
-        finals: of one problem on one device. Within each policy, the library's come last, its first choice before
-            others.
+        finals: of one problem on one device, in the order in which they were measured. Within each policy, the
+            library's come last, its first choice before others.
         tried, failed: of the screening before.
 
     Raises:
@@ -158,8 +162,10 @@ class Rivals:
 
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
         """The first of rivals under one policy, as this module's docstring says."""
-        if scatter_of(rivals[0].policy):
-            return _ahead(rivals)[0]
+        if rivals[0].policy is Policy.SUSTAINED:
+            times = _shares(rivals)
+            tie = min(times) * (1 + SUSTAINED_TIE)
+            return next(rival for rival, time in zip(rivals, times, strict=True) if time <= tie)
         bursts = self._behind_in_bursts(rivals)
         estimates = _estimates_us(self.problem, self.device, rivals)
 

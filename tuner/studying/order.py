@@ -8,7 +8,7 @@ faster than expected (`tuner.prediction.correction`), and so do those of which l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
+from space.knobs import KnobValue
+from space.structures import structure_of
 from tuner.prediction.correction import Correction
 from tuner.prediction.expectation import Expectation
 
@@ -60,6 +62,7 @@ class Order:
         self._candidates, self._expected = candidates, expected
         self._row = {config: row for row, config in enumerate(candidates)}
         self._ranking = np.argsort(expected.log_us, kind="stable")
+        self._places = np.argsort(self._ranking)
         self._head = self._ranking[:REORDERED]
         known = dict.fromkeys(self._row[config] for config in winners if config in self._row)
         self._first = [int(self._ranking[0]), *list(known)[:MOST_WINNERS]] if candidates else []
@@ -74,13 +77,25 @@ class Order:
             self._taken[row] = True
             self._results[row] = math.log(time_us) if math.isfinite(time_us) else math.nan
 
-    def take(self, count: int) -> list[Config]:
-        """The next `count` candidates; fewer where fewer are left."""
+    def take(self, count: int, sooner: Iterable[Config] = ()) -> list[Config]:
+        """The next `count` candidates, `sooner` before others; fewer where fewer are left."""
         first = self._first if self._taken.sum() < len(self._first) else []
-        ahead = dict.fromkeys([*first, *self._ranked()])
+        ahead = dict.fromkeys([*first, *(self._row[config] for config in sooner), *self._ranked()])
         rows = [row for row in ahead if not self._taken[row]][:count]
         self._taken[rows] = True
         return [self._candidates[row] for row in rows]
+
+    def place(self, config: Config) -> int:
+        """A config's place among the candidates as expected, whatever was measured; behind all if it is none."""
+        row = self._row.get(config)
+        return len(self._row) if row is None else int(self._places[row])
+
+    def first_of_each(self, structures: Iterable[tuple[KnobValue, ...]]) -> list[Config]:
+        """The first expected candidate of each structure, in the order of the structures."""
+        firsts: dict[tuple[KnobValue, ...], Config] = {}
+        for row in self._head:
+            firsts.setdefault(structure_of(self._candidates[row]), self._candidates[row])
+        return [firsts[structure] for structure in structures if structure in firsts]
 
     def outlook(self, beside_us: float = math.inf) -> Outlook | None:
         """The gain still to find; None before the first correct candidate.

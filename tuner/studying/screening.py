@@ -7,7 +7,6 @@ round goes on from what was recorded. This module knows neither the store nor th
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -20,30 +19,23 @@ from space.devices import find_profile
 from space.explain import is_legal, legal_among
 from space.families.common import early_twin
 from space.problem import Problem
-from space.rank import roofline_us
+from space.rank import power_decides, roofline_us
 from space.registry import family_named
-from space.structures import best_of_structures
+from space.structures import structure_of
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
+from tuner.studying.finalists import NEAR_STRUCTURE, fastest, one_of_each_structure
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import Outlook
-from tuner.studying.records import (
-    FINALISTS,
-    JUDGED_AFTER,
-    MOST_FINALISTS,
-    MOST_WITH_STRUCTURES,
-    Budget,
-    Trial,
-)
+from tuner.studying.records import FINALISTS, JUDGED_AFTER, Budget, Trial
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
 #: Finalists that are timed once more with programmatic dependent launch.
 TWINS: Final = 2
-#: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
-DOUBTFUL: Final = 1.0
-#: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
-NEAR_STRUCTURE: Final = 0.05
+#: The last candidates of a budget, where power decides, at most a sixth of it: of each structure that is near the
+#: fastest, the first expected config, if it was not tried. It is the finalist of its structure, unless it is slow.
+FIRST_OF_STRUCTURES: Final = 8
 #: (candidates tried so far, size of the next batch): small while each result still changes what comes next, then large
 #: enough to keep the compilers ahead of the device.
 BATCHES: Final = ((16, 4), (64, 8))
@@ -56,21 +48,6 @@ _ALONE: Final = Guidance()
 
 #: Called before a batch is measured, with its stage and its candidates.
 Announce = Callable[[Stage, Sequence[Config]], None]
-
-
-def finalist_count(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:
-    """How many of the candidates ahead go to the finals.
-
-    Args:
-        ahead: (median time, scatter as a share of it) of each correct candidate, fastest first.
-        least, most: bounds of the answer, where there are that many candidates.
-    """
-    if not ahead:
-        return 0
-    scatter = statistics.median(noise for _, noise in ahead[:most])
-    reach = ahead[0][0] * (1 + DOUBTFUL * scatter)
-    close = sum(time_us <= reach for time_us, _ in ahead)
-    return min(max(close, least), most, len(ahead))
 
 
 def batch_size(tried: int) -> int:
@@ -98,6 +75,7 @@ class Search:
     ) -> None:  # fmt: skip
         self._problem, self._profile, self._budget = problem, find_profile(device), budget
         self._bound_us = roofline_us(problem, self._profile) if self._profile else 0.0
+        self._power_decides = self._profile is not None and power_decides(problem, self._profile)
         self._order = order_for(guidance, problem, candidates, device)
         # Every trial's parameters are given: the sampler has nothing to choose.
         self._optuna = optuna.create_study(sampler=optuna.samplers.RandomSampler())
@@ -142,7 +120,7 @@ class Search:
         self.ended = self._reason_to_end()
         if self.ended:
             return []
-        fresh = self._order.take(min(batch_size(begun), self.total - begun))
+        fresh = self._next(begun)
         for config in fresh:
             self._optuna.enqueue_trial(params_of(config))
             self._pending[config] = self._optuna.ask(distributions_of(family_named(config.family)))
@@ -164,22 +142,39 @@ class Search:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
     def finalists(self, least: int = FINALISTS) -> list[Config]:
-        """The fastest correct candidates, the best of each other structure that is near, and the fastest once more
-        as they are launched among kernels that allow an early start.
+        """The candidates to measure in full, and the fastest once more as they are launched among kernels that allow an
+        early start. Where power decides they come as expected, otherwise the fastest first.
 
         Args:
             least: fewer than usual after finals that failed: then only the fastest go, and nothing is added.
         """
-        correct = self._still_legal([entry for entry in self.tried if entry.outcome is Outcome.CORRECT])
-        ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
-        if least < FINALISTS:
+        ahead = self._ahead()
+        if least < FINALISTS or not ahead:
             return [entry.config for entry in ahead[:least]]
-        kept = finalist_count([(entry.median_us, entry.noise) for entry in ahead], least, MOST_FINALISTS)
-        near = [entry for entry in ahead[kept:] if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
-        leaders = best_of_structures([*ahead[:kept], *near], lambda entry: entry.config, kept, MOST_WITH_STRUCTURES)
+        leaders = one_of_each_structure(ahead, self._order.place) if self._power_decides else fastest(ahead)
         chosen = [entry.config for entry in leaders]
-        twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
+        twins = [early_twin(self._problem, config) for config in chosen[:TWINS]]
+        if self._power_decides:
+            chosen.sort(key=self._order.place)
         return chosen + [twin for twin in twins if twin and self._legal(twin)]
+
+    def _next(self, begun: int) -> list[Config]:
+        """The next batch of a search in which so many are tried or pending."""
+        left, most = self.total - begun, batch_size(begun)
+        if not self._power_decides:
+            return self._order.take(min(most, left))
+        exploring = left - min(FIRST_OF_STRUCTURES, self.total // 6)
+        if exploring > 0:
+            return self._order.take(min(most, exploring))
+        ahead = self._ahead()
+        near = [entry for entry in ahead if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
+        leading = dict.fromkeys(structure_of(entry.config) for entry in near)
+        return self._order.take(left, self._order.first_of_each(leading))
+
+    def _ahead(self) -> list[Trial]:
+        """Correct trials that may still be served, fastest first."""
+        correct = self._still_legal([entry for entry in self.tried if entry.outcome is Outcome.CORRECT])
+        return sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
 
     def _still_legal(self, tried: list[Trial]) -> list[Trial]:
         """Those that today's rules accept; all on an unknown device."""

@@ -130,8 +130,8 @@ class CudaRound:
         """Times finalists under every policy. One that fails is reported as failed, and the others go on without it.
 
         Args:
-            finalists: fastest first. Where the process dies twice while they are timed together, nothing says which of
-                them ended it: the slower ones are left out, unreported.
+            finalists: most promising first. Where the process dies twice while they are timed together, nothing says
+                which of them ended it: the second half is left out, unreported.
 
         Raises:
             ProcessError: they failed again and again.

@@ -12,7 +12,7 @@ from space.rank import roofline_us
 from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
 from tuner.studying.records import JUDGED_AFTER, Budget, Trial
-from tuner.studying.screening import TWINS, Search, finalist_count, screen
+from tuner.studying.screening import TWINS, Search, screen
 from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
@@ -188,15 +188,6 @@ def test_the_gain_is_over_the_best_of_all_trials() -> None:
 def test_a_gain_that_no_candidate_is_left_to_judge_is_refused() -> None:
     with pytest.raises(ProblemError, match="contradict each other"):
         Budget(gain=0.01, candidates=8)
-
-
-def test_noise_brings_more_candidates_into_the_finals() -> None:
-    clear = [(10.0 + place, 0.001) for place in range(20)]
-    assert finalist_count(clear, 4, 8) == 4
-    assert finalist_count([(time, 0.25) for time, _ in clear], 4, 8) == 4
-    assert finalist_count([(10 + place / 100, 0.05) for place in range(20)], 4, 8) == 8
-    assert finalist_count(clear[:2], 4, 8) == 2
-    assert finalist_count([], 4, 8) == 0
 
 
 def test_what_was_measured_for_another_reason_is_learned_too() -> None:
