@@ -162,10 +162,10 @@ class Rivals:
 
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
         """The first of rivals under one policy, as this module's docstring says."""
+        stands = standings(rivals)
+        tied = [place for place, one in enumerate(stands) if one.tied]
         if rivals[0].policy is Policy.SUSTAINED:
-            times = _shares(rivals)
-            tie = min(times) * (1 + SUSTAINED_TIE)
-            return next(rival for rival, time in zip(rivals, times, strict=True) if time <= tie)
+            return rivals[tied[0]]
         bursts = self._behind_in_bursts(rivals)
         estimates = _estimates_us(self.problem, self.device, rivals)
 
@@ -174,8 +174,6 @@ class Rivals:
             steps = int(one.behind / STEP) if one.surely else 0
             return steps, bursts[place], estimates[place], config.family, enumeration_order(config)
 
-        stands = standings(rivals)
-        tied = (place for place, one in enumerate(stands) if one.behind <= TIE_BAND or not one.surely)
         return rivals[min(tied, key=order)]
 
     def _behind_in_bursts(self, rivals: Sequence[Measurement]) -> list[int]:
@@ -198,6 +196,17 @@ class Standing:
     measurement: Measurement
     behind: float
     surely: bool
+
+    @property
+    def tied(self) -> bool:
+        """Whether it ties with the fastest."""
+        policy = self.measurement.policy
+        return self.behind <= tie_band(policy) or (policy is not Policy.SUSTAINED and not self.surely)
+
+
+def tie_band(policy: Policy) -> float:
+    """How far behind the fastest a rival ties with it, as a share of its time."""
+    return SUSTAINED_TIE if policy is Policy.SUSTAINED else TIE_BAND
 
 
 def standings(correct: Sequence[Measurement]) -> list[Standing]:

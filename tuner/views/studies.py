@@ -19,10 +19,11 @@ from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
-from tuner.evidence.picks import LEFT_OUT, STEP, TIE_BAND, Rivals, standings
+from tuner.evidence.picks import LEFT_OUT, STEP, Rivals, standings, tie_band
 from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
-from tuner.evidence.stats import median_interval_us, scatter_of
+from tuner.evidence.stats import median_interval_us
 from tuner.evidence.store import Store
+from workers.measurement import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,15 @@ class StudyInFull:
     """A study with its last finals.
 
     Attributes:
-        tie_band: rivals this close to the fastest tie with it; within the band they are ordered in steps of `step`.
+        tie_bands: by policy, how far behind the fastest a rival ties with it, as a share of its time.
+        step: how rivals that tie are ordered, except under `sustained`.
         provenance: of its last measurement; None before the first.
     """
 
     study: StudyFacts
     finals: tuple[Final, ...]
     picks: tuple[Pick, ...]
-    tie_band: float
+    tie_bands: dict[str, float]
     step: float
     provenance: Provenance | None
 
@@ -155,7 +157,7 @@ def in_full(store: Store, study_id: int) -> StudyInFull:
     served = {number for number, is_served in bests.items() if is_served}
     return StudyInFull(
         facts, tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts.problem, rivals, set(bests))),
-        TIE_BAND, STEP, newest[-1].provenance if newest else None,
+        {policy.value: tie_band(policy) for policy in Policy}, STEP, newest[-1].provenance if newest else None,
     )  # fmt: skip
 
 
@@ -240,7 +242,7 @@ def _finals(
             stored.id, one.config, one.policy.value, one.outcome.value, series, tuple(one.samples_us),
             one.median_us if one.samples_us else None, low_us, high_us, stand.behind if stand else None,
             stand.surely if stand else False,
-            stand is not None and (stand.behind <= TIE_BAND or not stand.surely),
+            stand is not None and stand.tied,
             not family_named(one.config.family).own, stored.id in served, stored.revoked, one.clocks,
             one.product_joules,
         ))  # fmt: skip
@@ -278,17 +280,17 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     stands = standings([rival.measurement for rival in rivals])
     by_id = {rival.id: stand for rival, stand in zip(rivals, stands, strict=True)}
     stand = by_id[winner.id]
-    tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
+    tied, band = sum(each.tied for each in stands), tie_band(winner.measurement.policy)
     if not family_named(winner.measurement.config.family).own:
         return f"the library's: each of ours {LEFT_OUT}"
-    if stand.behind > TIE_BAND and stand.surely:
+    if not stand.tied:
         return f"{stand.behind:.1%} behind the fastest; each one ahead {LEFT_OUT}"
     if tied == 1:
-        return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
+        return f"the fastest of {len(rivals)}: no other is within {band:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
-    if scatter_of(winner.measurement.policy):
-        rule = "their times"
+    if winner.measurement.policy is Policy.SUSTAINED:
+        rule = "their place in the finals, those first that the search expects to be faster"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
     compared = any(not family_named(rival.measurement.config.family).own for rival in rivals)
     out = f", without each that {LEFT_OUT}" if compared else ""
-    return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}{out}"
+    return f"{place}; {tied} of {len(rivals)} tie within {band:.0%}, and are ordered by {rule}{out}"

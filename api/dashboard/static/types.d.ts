@@ -940,7 +940,7 @@ declare namespace Api {
     study: StudyOut;
     finals: FinalOut[];
     picks: PickOut[];
-    tie_band: number;
+    tie_bands: Record<string, number>;
     step: number;
     provenance: Provenance | null;
   };

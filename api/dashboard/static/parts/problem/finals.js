@@ -28,8 +28,8 @@ export function finalsCard(page, got) {
   const tabs = policies.length < 2 ? nothing : html`<span role="group" aria-label="Policy">${policies.map((name) => html`
     <button type="button" class="tab small" aria-pressed=${String(name === policy)} @click=${() => { got.made = {}; page.set({ finals: name }); }}>${name}</button>`)}</span>`;
   return html`${tabs}<chart-strips .data=${{
-    title: `Finals under ${policy}`, strips, unit: "µs", band: [least, least * (1 + got.study.tie_band)],
-    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians. Times within the shaded ${(got.study.tie_band * 100).toFixed(0)} % tie.${
+    title: `Finals under ${policy}`, strips, unit: "µs", band: [least, least * (1 + got.study.tie_bands[policy])],
+    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians. Times in the shaded band tie.${
       pick ? ` The pick is ${pick.sentence.replaceAll("%", " %").replaceAll("  ", " ")}.` : ""}`,
   }}></chart-strips>`;
 }
