@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from space.config import Config
 from space.problem import Problem
 from space.registry import family_named
+from space.structures import structure_of
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
@@ -104,18 +105,22 @@ class RecordedRound:
             yield recorded
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists and the library, by policy.
+        """Recorded finals of the finalists, of others of their structures, and of the library, by policy.
 
-        Under the policy of the screenings, a finalist that was only screened is scaled to finals: its samples are
-        multiplied by the median ratio of the candidates that were in both, and its note says so. It has fewer samples
-        than the library, so that its ratio is marked unpaired.
+        Another search may have sent another config of a structure to the finals: what was measured in full of it stands
+        for the finalist. Under the policy of the screenings, a finalist that was only screened is scaled to finals: its
+        samples are multiplied by the median ratio of the candidates that were in both, and its note says so. It has
+        fewer samples than the library, so that its ratio is marked unpaired.
         """
         measured: list[Measurement] = []
+        structures = set(map(structure_of, finalists))
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
-            ours = [known[config.key] if config.key in known else self._scaled(config) for config in finalists
-                    if config.key in known or (policy is self.policy and config.key in self._screened)]  # fmt: skip
+            measured += [one for one in known.values() if structure_of(one.config) in structures]
+            if policy is self.policy:
+                only_screened = (config for config in finalists if config.key in self._screened.keys() - known.keys())
+                measured += map(self._scaled, only_screened)
             library = [one for one in known.values() if _is_library(one)]
-            measured += [*ours, *sorted(library, key=lambda one: one.config.number("rank"))]
+            measured += sorted(library, key=lambda one: one.config.number("rank"))
         self._pass(len(finalists) * USUAL_SECONDS)
         return tuple(measured)
 

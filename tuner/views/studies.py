@@ -289,7 +289,7 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
         return f"the fastest of {len(rivals)}: no other is within {band:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
     if winner.measurement.policy is Policy.SUSTAINED:
-        rule = "their place in the finals, those first that the search expects to be faster"
+        rule = "their place in the finals"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
     compared = any(not family_named(rival.measurement.config.family).own for rival in rivals)
     out = f", without each that {LEFT_OUT}" if compared else ""

@@ -14,7 +14,7 @@ from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build, BuildFailure
 from workers.errors import RecordingError
-from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Stage
+from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Policy, Stage
 from workers.recorded import MAX_SECONDS, USUAL_SECONDS, RecordedWorker, seconds_taken
 from workers.recording import file_name, read_recording, write_recording
 
@@ -148,6 +148,19 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
     # In finals the three others took 5, 10 and, once, 50 % longer than in screening.
     assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.1))
     assert "screened only" in lucky.note
+
+
+def test_what_was_measured_in_full_of_a_structure_stands_for_its_finalist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = [FAMILY.config({"tile_n": tile_n, "raster_group": group}) for tile_n in (64, 128) for group in (1, 8)]
+    rows = [measured(config, 100.0, policy=RECORDED_SCREENING) for config in configs]
+    in_full = [configs[1], configs[3], LIBRARY[0]]
+    rows += [measured(config, 100.0, stage="final", policy=Policy.SUSTAINED) for config in in_full]
+    write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    replayed = worker.begin(PROBLEM).finals([configs[0]], 5)
+    assert [one.config for one in replayed if one.policy is Policy.SUSTAINED] == [configs[1], LIBRARY[0]]
 
 
 def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
