@@ -263,7 +263,7 @@ def against_torch(pairs: Sequence[Beside]) -> Iterator[str]:
                 continue
             ours, theirs = both
             in_torch = row.us["library"][regime] / row.us["own"][regime]
-            said, bootstrap = versus(theirs, ours), ratio(*paired(theirs, ours))
+            said, bootstrap = versus(theirs, ours, one.device), ratio(*paired(theirs, ours))
             held += said.low <= in_torch <= said.high
             alone += bootstrap.low <= in_torch <= bootstrap.high
             apart.append(said.value / in_torch)

@@ -44,11 +44,11 @@ def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halv
     """The winners of the even and of the odd turns."""
     even, odd = ([replace(one, samples_us=one.samples_us[first::2]) for one in finals] for first in (0, 1))
     of_even, of_odd = (half.index(pick(half, problem, device)) for half in (even, odd))
-    whole = standings(finals)
+    whole = standings(finals, device)
     return Halves(
         min(one.median_us for one in finals) >= LONG_US, of_even == of_odd,
         abs(whole[of_even].behind - whole[of_odd].behind),
-        (standings(odd)[of_even].behind, standings(even)[of_odd].behind),
+        (standings(odd, device)[of_even].behind, standings(even, device)[of_odd].behind),
     )  # fmt: skip
 
 

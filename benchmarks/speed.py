@@ -151,8 +151,8 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     ours = pick(own, problem, worker.facts.name)
     share = roofline_us(problem, limits) / ours.median_us if limits else math.nan
     row = Row(
-        str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours),
-        _against(sorted(library, key=lambda one: one.median_us), ours), share, report.best.tried,
+        str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours, worker.facts.name),
+        _against(sorted(library, key=lambda one: one.median_us), ours, worker.facts.name), share, report.best.tried,
         time.perf_counter() - started,
     )  # fmt: skip
     return row, provenance(report, worker.facts.arch)
@@ -249,8 +249,8 @@ def _matches(one: Mapping[str, str | int], only: str) -> bool:
     return not words or any(word in (one.get("class"), one.get("dtype"), one.get("name")) for word in words)
 
 
-def _against(library: Sequence[Measurement], ours: Measurement) -> Ratio | None:
-    return versus(library[0], ours) if library else None
+def _against(library: Sequence[Measurement], ours: Measurement, device: str) -> Ratio | None:
+    return versus(library[0], ours, device) if library else None
 
 
 def _interval(interval: Ratio | None) -> str:

@@ -66,7 +66,7 @@ class Pair:
     def of(cls, first: Best, second: Best) -> Self:
         """Of the bests that two tunes served."""
         same = first.config == second.config
-        apart = None if same else versus(second.winner.measurement, first.winner.measurement)
+        apart = None if same else versus(second.winner.measurement, first.winner.measurement, first.device)
         return cls(first.problem, first.config, second.config, apart)
 
     @property

@@ -202,7 +202,7 @@ def measured(best: Best) -> Answer:
     winner = best.winner.measurement
     return Answer(
         best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
-        why, median_interval_us(winner), taken(winner, winner.note if replay else ""),
+        why, median_interval_us(winner, best.device), taken(winner, winner.note if replay else ""),
     )  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def recorded(best: Best) -> Answer:
     )
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
-        median_interval_us(winner), taken(winner, winner.note),
+        median_interval_us(winner, best.device), taken(winner, winner.note),
     )  # fmt: skip
 
 

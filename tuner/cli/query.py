@@ -123,7 +123,7 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
     place = "is served" if found.best.served else f"is the best under {policy}, which is not the served one"
     console.print(f"finals under {policy}, fastest first; * {place}")
     for number, one in rivals:
-        low, high = median_interval_us(one)
+        low, high = median_interval_us(one, found.best.device)
         mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
     if found.today:

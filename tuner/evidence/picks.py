@@ -133,7 +133,7 @@ class Rivals:
         # Judged before a tie is broken: in it another of ours may come first, which is not surely faster.
         ours = [
             rival for rival in own
-            if surely_slower(*paired(theirs, rival), scatter_of(policy)) and not self._loses_somewhere(rival)
+            if surely_slower(*paired(theirs, rival), self._scatter(policy)) and not self._loses_somewhere(rival)
         ]  # fmt: skip
         return self._first(ours) if ours else theirs
 
@@ -147,9 +147,12 @@ class Rivals:
                 continue
             ours, theirs = paired(one, first)
             slower = statistics.median(ours) > statistics.median(theirs) * (1 + most)
-            if slower and surely_slower(ours, theirs, scatter_of(policy)):
+            if slower and surely_slower(ours, theirs, self._scatter(policy)):
                 return True
         return False
+
+    def _scatter(self, policy: Policy) -> float:
+        return scatter_of(policy, self.problem.key, self.device)
 
     def _first_choice(self, policy: Policy) -> Measurement | None:
         """The library's, where it was measured under a policy."""
@@ -162,7 +165,7 @@ class Rivals:
 
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
         """The first of rivals under one policy, as this module's docstring says."""
-        stands = standings(rivals)
+        stands = standings(rivals, self.device)
         tied = [place for place, one in enumerate(stands) if one.tied]
         if rivals[0].policy is Policy.SUSTAINED:
             return rivals[tied[0]]
@@ -209,11 +212,12 @@ def tie_band(policy: Policy) -> float:
     return SUSTAINED_TIE if policy is Policy.SUSTAINED else TIE_BAND
 
 
-def standings(correct: Sequence[Measurement]) -> list[Standing]:
+def standings(correct: Sequence[Measurement], device: str) -> list[Standing]:
     """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
     typical = _shares(correct)
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
-    surely = [surely_slower(*paired(rival, correct[first]), scatter_of(rival.policy)) for rival in correct]
+    scatter = scatter_of(correct[first].policy, correct[first].problem_key, device)
+    surely = [surely_slower(*paired(rival, correct[first]), scatter) for rival in correct]
     return [
         Standing(rival, typical[place] / typical[first] - 1, surely[place]) for place, rival in enumerate(correct)
     ]
@@ -234,7 +238,8 @@ def _shares(rivals: Sequence[Measurement]) -> list[float]:
 
 def _ahead(rivals: Sequence[Measurement]) -> list[Measurement]:
     """Rivals under one policy, fastest first; equal ones as they are enumerated."""
-    times = _shares(rivals) if scatter_of(rivals[0].policy) else [rival.median_us for rival in rivals]
+    sustained = rivals[0].policy is Policy.SUSTAINED
+    times = _shares(rivals) if sustained else [rival.median_us for rival in rivals]
     order = sorted(range(len(rivals)), key=lambda place: (times[place], enumeration_order(rivals[place].config)))
     return [rivals[place] for place in order]
 
@@ -247,9 +252,9 @@ def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Seque
     return one.samples_us[:count], other.samples_us[:count]
 
 
-def versus(baseline: Measurement, ours: Measurement) -> Ratio:
+def versus(baseline: Measurement, ours: Measurement, device: str) -> Ratio:
     """How many times as fast as a baseline, by two measurements of one run under one policy."""
-    return ratio(*paired(baseline, ours), scatter_of(ours.policy))
+    return ratio(*paired(baseline, ours), scatter_of(ours.policy, ours.problem_key, device))
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:
@@ -264,15 +269,15 @@ def _best(rivals: Rivals, winner: StoredMeasurement, tried: int, failed: dict[st
     ahead = _ahead(measured)
     return Best(
         rivals.problem, rivals.device, winner.device_kind, winner,
-        versus_first=_versus(library[:1], won),
-        versus_best=_versus([rival for rival in ahead if _is_library(rival)], won),
+        versus_first=_versus(library[:1], won, rivals.device),
+        versus_best=_versus([rival for rival in ahead if _is_library(rival)], won, rivals.device),
         runner_up=next((rival.config for rival in ahead if rival is not won), None), tried=tried, failed=failed,
         served=served,
     )  # fmt: skip
 
 
-def _versus(library: Sequence[Measurement], winner: Measurement) -> Ratio | None:
-    return versus(library[0], winner) if library else None
+def _versus(library: Sequence[Measurement], winner: Measurement, device: str) -> Ratio | None:
+    return versus(library[0], winner, device) if library else None
 
 
 def _estimates_us(problem: Problem, device: str, rivals: Sequence[Measurement]) -> list[float]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from space.devices import find_profile
+from space.rank import may_reach_power_limit, power_decides
+from space.registry import problem_from_key
 from tuner.evidence.records import Ratio
 from workers.measurement import Measurement, Policy
 
@@ -18,21 +22,35 @@ CONFIDENCE: Final = 0.95
 #: √n, of the number of samples below the median.
 NORMAL: Final = 1.96
 ORDER_REACH: Final = NORMAL / 2
-#: Relative standard deviation of a sample, where samples are too few to show it: of blocks of one kernel in one run. In
+#: Relative standard deviation of a block of `sustained`, of one kernel in one run: blocks are too few to show it. In
 #: finals on H100s where power decides it was 0.24 %, and 0.33 % on other H100s. Two blocks have intervals of 0.6 % on
 #: each side by that; 57 and 55 of 62 held the ratio to the library that a torch program then measured
-#: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too). Where power doesn't decide, blocks are
-#: shorter and scatter by 1.0 to 1.2 %.
-_SCATTER: Final = {Policy.SUSTAINED: 0.003}
+#: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too).
+_LONG: Final = 0.003
+#: Of shorter blocks: where power may limit the clock, 1.0 and 1.2 %, and where it can't, 0.6 and 1.0 %.
+_SHORT, _BRIEF = 0.011, 0.008
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
 
 Samples = Sequence[float]
 
 
-def scatter_of(policy: Policy) -> float:
-    """Relative standard deviation of a sample under a policy; 0 where samples are many enough to show it."""
-    return _SCATTER.get(policy, 0.0)
+@lru_cache(maxsize=65_536)
+def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
+    """Relative standard deviation of a sample under a policy; 0 where samples are many enough to show it.
+
+    Args:
+        device: GPU model.
+
+    Raises:
+        ProblemError: no problem has this key.
+    """
+    if policy is not Policy.SUSTAINED:
+        return 0.0
+    problem, profile = problem_from_key(problem_key), find_profile(device)
+    if profile is None or not may_reach_power_limit(problem, profile):
+        return _BRIEF
+    return _LONG if power_decides(problem, profile) else _SHORT
 
 
 def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio:
@@ -85,14 +103,15 @@ def surely_slower(one_us: Samples, other_us: Samples, scatter: float = 0.0) -> b
     return min(_interval(np.median(turns[rows], axis=1))[0], least) > 1
 
 
-def median_interval_us(measurement: Measurement) -> tuple[float, float]:
+def median_interval_us(measurement: Measurement, device: str) -> tuple[float, float]:
     """95 % interval of a measurement's median from order statistics, in microseconds: quick, and no distribution is
     assumed. Of few samples whose scatter is known, it is at least as wide as that makes it.
 
     The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
     """
     ordered, count = sorted(measurement.samples_us), len(measurement.samples_us)
-    reach, scattered = ORDER_REACH * math.sqrt(count), NORMAL * scatter_of(measurement.policy) / math.sqrt(count)
+    scatter = scatter_of(measurement.policy, measurement.problem_key, device)
+    reach, scattered = ORDER_REACH * math.sqrt(count), NORMAL * scatter / math.sqrt(count)
     low, high = ordered[max(math.floor(count / 2 - reach), 0)], ordered[min(math.ceil(count / 2 + reach), count - 1)]
     middle = measurement.median_us
     return min(low, middle * (1 - scattered)), max(high, middle * (1 + scattered))

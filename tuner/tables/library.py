@@ -38,5 +38,5 @@ def library_best(store: Store, best: Best) -> Best | None:
     # Stored in order: the library's first choice precedes its other candidates.
     first = finals[0].measurement
     fastest = min(finals, key=lambda final: final.measurement.median_us)
-    ratio = versus(first, fastest.measurement)
+    ratio = versus(first, fastest.measurement, best.device)
     return Best(best.problem, best.device, best.device_kind, fastest, ratio, None, None, best.tried, best.failed)

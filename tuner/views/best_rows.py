@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -91,7 +92,7 @@ def read(
     found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
     counts = {text: _count(each) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
     found["failed"] = np.array([counts[text] for text in failed], np.int64)
-    found |= _times(medians, samples, found["policy"].tolist()) | _ratios("first", firsts) | _ratios("best", bests)
+    found |= _times(medians, samples, _scatter(device, found)) | _ratios("first", firsts) | _ratios("best", bests)
     found["config"] = configs.places(session, found["config_id"].tolist())
     known = programs.of(session, found["provenance_id"].tolist())
     readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
@@ -148,13 +149,26 @@ def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
     return sum(counts) if all(isinstance(count, int) and 0 <= count < 2**31 for count in counts) else 0
 
 
-def _times(medians: Sequence[float | None], samples: Sequence[str], policies: Sequence[str]) -> Columns:
-    """`time_us` with its interval, as `stats.median_interval_us`; NaN where no clock can have measured a time."""
+def _scatter(device: str, columns: Columns) -> npt.NDArray[np.float64]:
+    """Known scatter of each row's samples, as `stats.scatter_of`; 0 where a problem is unreadable."""
+    scatter = np.zeros(len(columns["key"]))
+    for row in np.flatnonzero(columns["policy"] == Policy.SUSTAINED.value).tolist():
+        with suppress(SpaceError):
+            scatter[row] = scatter_of(Policy.SUSTAINED, columns["key"][row], device)
+    return scatter
+
+
+def _times(
+    medians: Sequence[float | None], samples: Sequence[str], scatters: npt.NDArray[np.float64]
+) -> Columns:  # fmt: skip
+    """`time_us` with its interval, as `stats.median_interval_us`; NaN where no clock can have measured a time.
+
+    Args:
+        scatters: of each row's samples, where they are too few to show it.
+    """
     time_us = np.array(medians, np.float64)
     low, high = np.full(len(time_us), np.nan), np.full(len(time_us), np.nan)
     taken_us = [each if isinstance(each, list) else [] for each in loads_all(samples)]
-    scatter = {policy.value: scatter_of(policy) for policy in Policy}
-    scatters = np.array([scatter.get(policy, 0.0) for policy in policies])
     lengths = np.fromiter(map(len, taken_us), np.int64, len(taken_us))
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)

@@ -232,12 +232,12 @@ def _finals(
     stands = {
         rival.id: one
         for alike in of_policy.values()
-        for rival, one in zip(alike, standings([each.measurement for each in alike]), strict=True)
+        for rival, one in zip(alike, standings([each.measurement for each in alike], alike[0].device), strict=True)
     }
     made = []
     for stored in finals:
         one, stand = stored.measurement, stands.get(stored.id)
-        low_us, high_us = median_interval_us(one) if one.samples_us else (None, None)
+        low_us, high_us = median_interval_us(one, stored.device) if one.samples_us else (None, None)
         made.append(Final(
             stored.id, one.config, one.policy.value, one.outcome.value, series, tuple(one.samples_us),
             one.median_us if one.samples_us else None, low_us, high_us, stand.behind if stand else None,
@@ -277,7 +277,7 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
 
 
 def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) -> str:
-    stands = standings([rival.measurement for rival in rivals])
+    stands = standings([rival.measurement for rival in rivals], winner.device)
     by_id = {rival.id: stand for rival, stand in zip(rivals, stands, strict=True)}
     stand = by_id[winner.id]
     tied, band = sum(each.tied for each in stands), tie_band(winner.measurement.policy)

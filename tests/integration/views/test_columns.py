@@ -119,7 +119,7 @@ def test_pages_and_answers_agree_on_a_times_interval(policy: Policy, samples: in
         stored = store.record(study.id, taken, PROVENANCE)
         store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, 1, {})])
         shown = BestColumns(store).of(DEVICE).document()["columns"]
-        assert [*shown["low_us"], *shown["high_us"]] == pytest.approx(median_interval_us(taken), rel=1e-12)
+        assert [*shown["low_us"], *shown["high_us"]] == pytest.approx(median_interval_us(taken, DEVICE), rel=1e-12)
 
 
 def test_a_column_written_in_blocks_is_the_text_of_the_whole() -> None:

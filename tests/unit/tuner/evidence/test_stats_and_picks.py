@@ -14,7 +14,7 @@ from tests.support import PROVENANCE
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import Rivals, bests_of, pick, precedence, standings, versus
 from tuner.evidence.records import StoredMeasurement
-from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, surely_slower
+from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, scatter_of, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -27,7 +27,7 @@ def measured(
     samples: list[float], family: str = "sm90_wgmma", policy: Policy = Policy.ROUNDS, **knobs: object
 ) -> Measurement:
     config = family_named(family).config(knobs)
-    return Measurement("p", config, "final", policy, Outcome.CORRECT, tuple(samples), verification=CLEAN)
+    return Measurement(PROBLEM.key, config, "final", policy, Outcome.CORRECT, tuple(samples), verification=CLEAN)
 
 
 def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
@@ -78,14 +78,29 @@ def test_two_blocks_that_are_a_third_of_a_percent_faster_do_not_beat_the_library
     library = measured([800.0, 800.2], family="cublaslt", policy=Policy.SUSTAINED, rank=0)
     ours = measured([ours_us, ours_us + 0.2], policy=Policy.SUSTAINED)
     assert pick([ours, library], PROBLEM, DEVICE).config.family == family
-    assert versus(library, ours).low == pytest.approx(800 / ours_us * (1 - 0.00588), abs=1e-4)
+    assert versus(library, ours, DEVICE).low == pytest.approx(800 / ours_us * (1 - 0.00588), abs=1e-4)
 
 
 def test_the_interval_of_two_blocks_is_as_wide_as_their_known_scatter() -> None:
     blocks, turns = measured([8.0, 8.001], policy=Policy.SUSTAINED), measured([8.0, 8.001])
-    assert median_interval_us(turns) == (8.0, 8.001)
-    assert median_interval_us(blocks) == pytest.approx((8.0005 * (1 - 0.00416), 8.0005 * (1 + 0.00416)), rel=1e-5)
-    assert median_interval_us(measured([8.0, 8.2], policy=Policy.SUSTAINED)) == (8.0, 8.2)
+    assert median_interval_us(turns, DEVICE) == (8.0, 8.001)
+    as_known = 8.0005 * (1 - 0.00416), 8.0005 * (1 + 0.00416)
+    assert median_interval_us(blocks, DEVICE) == pytest.approx(as_known, rel=1e-5)
+    assert median_interval_us(measured([8.0, 8.2], policy=Policy.SUSTAINED), DEVICE) == (8.0, 8.2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "scatter"),
+    [("4096x4096x4096", DEVICE, 0.003), ("1024x2048x2048", DEVICE, 0.011), ("16x4096x4096", DEVICE, 0.008),
+     ("4096x4096x4096", "an unknown card", 0.008)],
+)  # fmt: skip
+def test_shorter_blocks_scatter_more(shape: str, device: str, scatter: float) -> None:
+    key = Gemm.parse(shape).key
+    block = replace(measured([8.0], policy=Policy.SUSTAINED), problem_key=key)
+    assert scatter_of(Policy.SUSTAINED, key, device) == scatter
+    assert scatter_of(Policy.CHAIN, key, device) == 0
+    assert median_interval_us(block, device) == pytest.approx((8 * (1 - 1.96 * scatter), 8 * (1 + 1.96 * scatter)))
+    assert versus(block, block, device).high == pytest.approx(1 + 1.96 * scatter * 2**0.5)
 
 
 @pytest.mark.parametrize("first", [64, 256])
@@ -114,7 +129,7 @@ def test_who_fell_behind_in_the_first_pass_does_not_win_because_the_card_was_slo
     fast = measured([800.0, 820.0], policy=Policy.SUSTAINED, tile_n=64)
     near = measured([809.0], policy=Policy.SUSTAINED, tile_n=256)
     assert pick([fast, near], PROBLEM, DEVICE) is pick([near, fast], PROBLEM, DEVICE) is fast
-    assert [one.behind for one in standings([near, fast])] == [pytest.approx(9 / 800), 0]
+    assert [one.behind for one in standings([near, fast], DEVICE)] == [pytest.approx(9 / 800), 0]
     # The library's first choice takes part in every pass, however far behind.
     first = measured([900.0, 920.0], "cublaslt", Policy.SUSTAINED, rank=0)
     best = measured([809.0], "cublaslt", Policy.SUSTAINED, rank=1)
@@ -130,7 +145,7 @@ def test_who_fell_behind_in_the_first_pass_does_not_win_because_the_card_was_slo
 def test_the_interval_of_a_median_leaves_out_what_chance_allows() -> None:
     times = [100.0 + place for place in range(20)]
     # The median lies outside in three of a hundred series.
-    assert median_interval_us(measured(times[::-1])) == (105.0, 115.0)
+    assert median_interval_us(measured(times[::-1]), DEVICE) == (105.0, 115.0)
 
 
 def test_intervals_repeat_exactly() -> None:
@@ -167,7 +182,7 @@ def test_inside_the_band_half_a_percent_that_may_be_noise_does_not() -> None:
 def test_outside_the_band_what_may_be_noise_ties_too() -> None:
     fast = measured([8.0] * 5, tile_n=64)
     noisy = measured([8.0 * share for share in (0.9, 0.95, 1.03, 1.04, 1.05)], tile_n=256)
-    assert [round(one.behind, 3) for one in standings([fast, noisy])] == [0, 0.03]
+    assert [round(one.behind, 3) for one in standings([fast, noisy], DEVICE)] == [0, 0.03]
     assert pick([fast, noisy], PROBLEM, DEVICE) is noisy
 
 
@@ -284,8 +299,8 @@ def test_ties_of_one_estimate_go_to_the_first_that_is_enumerated() -> None:
 
 def test_blocks_that_both_took_part_in_are_compared() -> None:
     library = measured([800.0, 900.0], "cublaslt", Policy.SUSTAINED, rank=0)
-    assert versus(library, measured([800.0], policy=Policy.SUSTAINED)).value == 1.0
-    assert versus(measured([8.0, 9.0, 9.0]), measured([8.0])).value == 9 / 8
+    assert versus(library, measured([800.0], policy=Policy.SUSTAINED), DEVICE).value == 1.0
+    assert versus(measured([8.0, 9.0, 9.0]), measured([8.0]), DEVICE).value == 9 / 8
 
 
 def stored(*taken: Measurement) -> list[StoredMeasurement]:
@@ -315,7 +330,7 @@ def test_the_fastest_of_the_library_is_told_over_the_passes_that_both_took_part_
                for rank, us in enumerate(([900.0, 920.0], [805.0], [800.0, 820.0]))]  # fmt: skip
     (best,) = bests_of(PROBLEM, stored(ours, *library), 4, {})
     assert best.winner.measurement is ours
-    assert best.versus_best == versus(library[2], ours)
+    assert best.versus_best == versus(library[2], ours, DEVICE)
     assert best.runner_up == library[2].config
 
 
@@ -341,7 +356,7 @@ def test_two_blocks_as_near_as_blocks_scatter_are_not_surely_apart() -> None:
         measured(samples, policy=Policy.SUSTAINED, tile_n=tile_n)
         for samples, tile_n in (([800.0, 800.4], 128), ([800.4, 800.8], 256), ([810.0], 64))
     )
-    assert [one.surely for one in standings([near, also, behind])] == [False, False, True]
+    assert [one.surely for one in standings([near, also, behind], DEVICE)] == [False, False, True]
 
 
 def test_nothing_wrong_can_win() -> None:
