@@ -144,7 +144,7 @@ class MeasurementOut(Measured):
 class EvidenceOut(Measured):
     """The evidence of a measured or nearest answer: an entry of the device's table."""
 
-    runner_up: ConfigOut | None = Field(description="second fastest config; null if there was no other")
+    runner_up: ConfigOut | None = Field(description="the fastest other config; null if there was none")
     median_us: float
     tflops: float
     versus_cublaslt_first: Ratio | None

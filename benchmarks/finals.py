@@ -5,7 +5,7 @@ python -m benchmarks.finals benchmarks/stores/h100_suite --deployed benchmarks/r
 Reads the backups of stores in a folder. Of each problem's best that is served it takes the finals:
 
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
-* What would have won with fewer of our leaders, the first by bursts and the best of other structures.
+* What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures.
 * How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
   same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
@@ -87,7 +87,7 @@ class Finals:
         return rank_correlation([one.median_us for one in self.sustained], others)
 
     def loss(self, fastest: int, most: int) -> float:
-        """How much longer the winner among fewer leaders of ours takes than the winner among all of them."""
+        """How much longer the fastest of fewer leaders of ours takes than the fastest of all of them."""
         decides = self.by_policy[self.decides]
         chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
         few, all_of_them = (min(decides[one.config.key].median_us for one in some) for some in (chosen, self.own))
@@ -165,7 +165,7 @@ def leaders(found: Sequence[Finals]) -> Iterator[str]:
     several = [one for one in found if len(one.own) > 1]
     parts = [[one for one in several if (one.group == CLASSES[0]) == power] for power in (True, False)]
     power, others = map(len, parts)
-    yield f"The winner among fewer of our leaders, in {power} finals where power decides and {others} others:"
+    yield f"The fastest of fewer of our leaders, in {power} finals where power decides and {others} others:"
     yield ""
     yield "| fastest by bursts | with other structures | slower, mean | at most | others: slower, mean | at most |"
     yield "| ---: | ---: | ---: | ---: | ---: | ---: |"

@@ -150,7 +150,7 @@ def _as_planted(session: Session, candidates: int) -> Check:
     planted = planted_us(candidates)
     wrong = sum(row.median_us is None or abs(row.median_us - planted[row.key]) > 1e-9 for row in rows)
     slow = sum(row.id is not None and row.median_us > SLOWEST_BEST * min(planted.values()) for row in rows)
-    text = f"{wrong} wrong of {len(rows):,} measurements, {slow} bests beyond the tie band"
+    text = f"{wrong} wrong of {len(rows):,} measurements, {slow} bests more than 2 % slower than the fastest"
     return Check("nothing that is stored is wrong, and the fastest is best", text, not wrong and not slow)
 
 

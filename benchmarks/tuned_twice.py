@@ -25,7 +25,7 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.structures import structure_of
-from tuner.evidence.picks import TIE_BAND, versus
+from tuner.evidence.picks import SUSTAINED_TIE, versus
 from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
@@ -71,9 +71,8 @@ class Pair:
 
     @property
     def tied(self) -> bool:
-        """Whether the winners are the same, or tie as picks have it: within the band, or not surely apart."""
-        versus = self.versus
-        return versus is None or abs(versus.value - 1) <= TIE_BAND or versus.low <= 1 <= versus.high
+        """Whether the winners are the same, or tie as picks under `sustained` have it."""
+        return self.versus is None or abs(self.versus.value - 1) <= SUSTAINED_TIE
 
     @property
     def alike(self) -> bool:
@@ -144,8 +143,8 @@ def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
     apart = max((abs(pair.versus.value - 1) for pair in pairs if pair.versus), default=0)
     return (
         f"{same} of {len(pairs)} pairs of tunes named the same winner, {alike} the same one or one of its structure, "
-        f"{tied} the same one or one that ties: within {TIE_BAND:.0%}, or with an interval that holds 1. Winners "
-        f"that differ are {apart:.2%} apart at most."
+        f"{tied} the same one or one that ties, within {SUSTAINED_TIE:.0%}. Winners that differ are {apart:.2%} apart "
+        "at most."
         + "".join(f"\n- {line}" for line in skipped)
     )
 

@@ -1,6 +1,6 @@
 """The recorded device: replays measurements of a real GPU behind the worker port.
 
-Builds are real: each candidate is compiled here with NVRTC before its recorded measurement is replayed.
+Builds are real: each candidate is compiled here with NVRTC before its recorded screening is replayed.
 Times, failures and clocks are the recording's. At full speed a replay takes as long as the builds; in real time
 each candidate also takes what it took on the GPU, so that what depends on the clock can be tried out.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from space.config import Config
+from space.devices import find_profile
+from space.families.common import starts_early
 from space.problem import Problem
+from space.rank import power_decides
 from space.registry import family_named
 from space.structures import structure_of
 from workers.build import BuildFailure
@@ -64,6 +67,8 @@ class RecordedRound:
         self._screened: dict[str, Measurement] = {}
         self._seconds: dict[str, float] = {}
         self._final: dict[Policy, dict[str, Measurement]] = {}
+        profile = find_profile(recording.facts.name)
+        self._power_decides = profile is not None and power_decides(recording.problem, profile)
         here = source_here(recording.problem, recording.facts.arch)
         moments = recording.taken_at or (None,) * len(recording.measurements)
         taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
@@ -105,24 +110,32 @@ class RecordedRound:
             yield recorded
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists, of others of their structures, and of the library, by policy.
+        """Recorded finals of the finalists, in their order, and of the library, by policy.
 
-        Another search may have sent another config of a structure to the finals: what was measured in full of it stands
-        for the finalist. Under the policy of the screenings, a finalist that was only screened is scaled to finals: its
-        samples are multiplied by the median ratio of the candidates that were in both, and its note says so. It has
-        fewer samples than the library, so that its ratio is marked unpaired.
+        Where power decides, another search may have sent another config of a structure to the finals: the first of its
+        structure that was measured in full stands for a finalist that was not, and its note says so. Under the policy
+        of the screenings, other finalists that were only screened are scaled to finals: their samples are multiplied by
+        the median ratio of the candidates that were in both, and their notes say so. They have fewer samples than the
+        library, so that their ratios are marked unpaired.
         """
         measured: list[Measurement] = []
-        structures = set(map(structure_of, finalists))
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
-            measured += [one for one in known.values() if structure_of(one.config) in structures]
-            if policy is self.policy:
-                only_screened = (config for config in finalists if config.key in self._screened.keys() - known.keys())
-                measured += map(self._scaled, only_screened)
+            found = {one.config: one for config in finalists if (one := self._in_full(config, known, policy))}
             library = [one for one in known.values() if _is_library(one)]
-            measured += sorted(library, key=lambda one: one.config.number("rank"))
+            measured += [*found.values(), *sorted(library, key=lambda one: one.config.number("rank"))]
         self._pass(len(finalists) * USUAL_SECONDS)
         return tuple(measured)
+
+    def _in_full(self, finalist: Config, known: Mapping[str, Measurement], policy: Policy) -> Measurement | None:
+        """What stands for a finalist under one policy, of the recorded finals under it."""
+        if finalist.key in known:
+            return known[finalist.key]
+        alike = [one for one in known.values() if structure_of(one.config) == structure_of(finalist)
+                 and starts_early(one.config) == starts_early(finalist)]  # fmt: skip
+        if self._power_decides and alike:
+            note = "; ".join(filter(None, (alike[0].note, f"stands for {finalist.key}, which was only screened")))
+            return replace(alike[0], note=note)
+        return self._scaled(finalist) if policy is self.policy and finalist.key in self._screened else None
 
     def _replayed(self, config: Config) -> Measurement:
         recorded = self._screened.get(config.key)

@@ -98,7 +98,7 @@ def list_studies(
     responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def get_study(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
-    """One study with every sample of its last finals, the tie band, and the rule that picked each winner."""
+    """One study with every sample of its last finals, the tie bands, and the rule that picked each winner."""
     return await views.keep(
         request, ("study", study_id), lambda: studies.in_full(views.store, study_id),
         version=lambda: versions.of_study(views.store, study_id), schema=StudyInFullOut,

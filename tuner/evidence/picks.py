@@ -6,8 +6,9 @@ decides.
 
 Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, rivals that are at most 1 % behind the
 fastest tie, ours and the library's apart: the first in the order of the finals wins, which is the order that the search
-expects, or that of the library's heuristics. Two rivals are compared over the passes that both took part in. Under
-other policies rivals within the tie band of the fastest are ordered by these, each where those before it are equal:
+expects, or that of the library's heuristics; a recorder's finals have the fastest in screening first. Two rivals are
+compared over the passes that both took part in. Under other policies rivals within the tie band of the fastest are
+ordered by these, each where those before it are equal:
 
 1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
 2. how much slower they are under `burst`, the policy that repeats best, in the same steps
@@ -129,13 +130,14 @@ class Rivals:
         if not library:
             return self._first(own)
         # Where every one loses somewhere, the first choice of those that are left is served.
-        theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)] or library[:1])
-        # Judged before a tie is broken: in it another of ours may come first, which is not surely faster.
+        theirs = [rival for rival in library if not self._loses_somewhere(rival)] or library[:1]
+        # Judged before a tie is broken, and by the fastest: in a tie another may come first.
+        fastest = _ahead(theirs)[0]
         ours = [
             rival for rival in own
-            if surely_slower(*paired(theirs, rival), self._scatter(policy)) and not self._loses_somewhere(rival)
+            if surely_slower(*paired(fastest, rival), self._scatter(policy)) and not self._loses_somewhere(rival)
         ]  # fmt: skip
-        return self._first(ours) if ours else theirs
+        return self._first(ours or theirs)
 
     def _loses_somewhere(self, rival: Measurement) -> bool:
         """Whether it is slower than the library's first choice under some policy, by more than its gain excuses."""

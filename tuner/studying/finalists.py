@@ -46,10 +46,10 @@ def one_of_each_structure(ahead: Sequence[Trial], place: Callable[[Config], int]
     by_structure: dict[tuple[KnobValue, ...], list[Trial]] = {}
     for entry in ahead:
         by_structure.setdefault(structure_of(entry.config), []).append(entry)
-    chosen = [min(_tied(group), key=lambda entry: place(entry.config)) for group in by_structure.values()]
-    chosen.sort(key=lambda entry: entry.median_us)
-    near = sum(entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE) for entry in chosen)
-    return chosen[: min(max(near, FINALISTS), MOST_WITH_STRUCTURES)]
+    near = sum(group[0].median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE) for group in by_structure.values())
+    leading = [*by_structure.values()][: min(max(near, FINALISTS), MOST_WITH_STRUCTURES)]
+    chosen = [min(_tied(group), key=lambda entry: place(entry.config)) for group in leading]
+    return sorted(chosen, key=lambda entry: entry.median_us)
 
 
 def finalist_count(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:

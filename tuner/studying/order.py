@@ -2,7 +2,8 @@
 
 The expected times decide: those of the learned model where there is one, the family's estimates otherwise. Winners of
 similar problems come right after the first candidate. Results then move up candidates that resemble others which were
-faster than expected (`tuner.prediction.correction`), and so do those of which little is known yet.
+faster than expected (`tuner.prediction.correction`), and so do those of which little is known yet. A search may ask for
+some sooner.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Order:
         return len(self._row) if row is None else int(self._places[row])
 
     def first_of_each(self, structures: Iterable[tuple[KnobValue, ...]]) -> list[Config]:
-        """The first expected candidate of each structure, in the order of the structures."""
+        """The first expected candidate of each structure that has one among those that results reorder, in the order of
+        the structures."""
         firsts: dict[tuple[KnobValue, ...], Config] = {}
         for row in self._head:
             firsts.setdefault(structure_of(self._candidates[row]), self._candidates[row])

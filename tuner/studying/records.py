@@ -16,9 +16,9 @@ from space.errors import ProblemError
 from space.family import Family
 from workers.measurement import Measurement, Outcome, Provenance
 
-#: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart, and
-#: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
-#: clocks under full load fall further for one structure than for another.
+#: Candidates that go into the finals; where power doesn't decide up to the second number if screening can't tell them
+#: apart, and everywhere up to the third with one of every other structure that is near: screening runs cooler than the
+#: finals, and clocks under full load fall further for one structure than for another.
 FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
 #: Candidates to try before judging what more of them may gain.
 JUDGED_AFTER: Final = 12

@@ -141,21 +141,26 @@ class Search:
         else:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
-    def finalists(self, least: int = FINALISTS) -> list[Config]:
+    def finalists(self, least: int = FINALISTS, also: Sequence[Config] = ()) -> list[Config]:
         """The candidates to measure in full, and the fastest once more as they are launched among kernels that allow an
         early start. Where power decides they come as expected, otherwise the fastest first.
 
         Args:
-            least: fewer than usual after finals that failed: then only the fastest go, and nothing is added.
+            least: fewer than usual after finals that failed: then only so many go, and nothing is added.
+            also: go too where they are correct; they come last, so that they win no tie.
         """
         ahead = self._ahead()
-        if least < FINALISTS or not ahead:
-            return [entry.config for entry in ahead[:least]]
+        if not ahead:
+            return []
         leaders = one_of_each_structure(ahead, self._order.place) if self._power_decides else fastest(ahead)
+        if least < FINALISTS:
+            leaders, also = leaders[:least], ()
         chosen = [entry.config for entry in leaders]
-        twins = [early_twin(self._problem, config) for config in chosen[:TWINS]]
+        twins = [early_twin(self._problem, config) for config in chosen[:TWINS]] if least >= FINALISTS else []
         if self._power_decides:
             chosen.sort(key=self._order.place)
+        right = {entry.config for entry in ahead} - set(chosen)
+        chosen += [config for config in dict.fromkeys(also) if config in right]
         return chosen + [twin for twin in twins if twin and self._legal(twin)]
 
     def _next(self, begun: int) -> list[Config]:

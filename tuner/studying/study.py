@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from space.config import Config
+from space.families.common import plain_twin
 from space.problem import Problem
 from space.registry import families_for
 from tuner.errors import AlreadyMeasured, NothingCorrect
@@ -65,7 +66,7 @@ class Report:
 
     Attributes:
         best: the winner that is served, with its evidence.
-        chance: probability that the winner is within the tie band of the fastest finalist, by bootstrap.
+        chance: probability that the winner is within 2 % of the fastest finalist, by bootstrap.
         finals: all correct final measurements under every policy, including the library's.
         candidates: number of candidates that the device could measure; `best.tried` of them were tried.
         screened_us: the winner's time in screening; None where it was not screened, as cuBLASLt's candidates.
@@ -112,7 +113,8 @@ def tune(
         fresh: start over instead of resuming; earlier measurements stay in the store.
         guidance: learned model and winners; if it has no winners, the store provides those of similar problems.
         without: ids of worth rules whose configs are candidates too.
-        also: configs that are candidates where they are legal, whatever is worth trying.
+        also: configs that are candidates where they are legal, whatever is worth trying, and finalists where they are
+            correct.
 
     Raises:
         NothingCorrect: no candidate is legal, or no tried candidate is correct.
@@ -131,7 +133,8 @@ def tune(
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
-    return run.conclude(problem, len(candidates), count_worth_trying(problem, worker, without), because)
+    finalists = search.finalists(also=[plain_twin(config) for config in also])
+    return run.conclude(problem, finalists, len(candidates), count_worth_trying(problem, worker, without), because)
 
 
 class _Run:
@@ -155,9 +158,10 @@ class _Run:
             self._tell_watch("screen", measurement)
         return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
 
-    def conclude(self, problem: Problem, candidates: int, worth_trying: int, because: str) -> Report:
+    def conclude(
+        self, problem: Problem, finalists: Sequence[Config], candidates: int, worth_trying: int, because: str
+    ) -> Report:
         """Runs the finals, picks the winner and stores it as the best."""
-        finalists = self._search.finalists()
         if not finalists:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
             busy = _BUSY if Outcome.UNSTABLE in self._search.failed else ""

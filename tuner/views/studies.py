@@ -61,7 +61,8 @@ class Final:
     Attributes:
         behind: share by which it is slower than the fastest of its policy, turn by turn; None unless it is correct.
         surely_slower: whether its samples show it to be slower at all.
-        tied: within the tie band of the fastest, or not surely slower.
+        tied: within the tie band of the fastest of ours and the library's or, except under `sustained`, not surely
+            slower.
         library: whether cuBLASLt made it.
         served: whether it is the served best.
     """
@@ -277,20 +278,19 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
 
 
 def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) -> str:
-    stands = standings([rival.measurement for rival in rivals], winner.device)
-    by_id = {rival.id: stand for rival, stand in zip(rivals, stands, strict=True)}
-    stand = by_id[winner.id]
-    tied, band = sum(each.tied for each in stands), tie_band(winner.measurement.policy)
     if not family_named(winner.measurement.config.family).own:
         return f"the library's: each of ours {LEFT_OUT}"
+    ours = [rival for rival in rivals if family_named(rival.measurement.config.family).own]
+    stands = standings([rival.measurement for rival in ours], winner.device)
+    stand = stands[ours.index(winner)]
+    tied, band = sum(each.tied for each in stands), tie_band(winner.measurement.policy)
     if not stand.tied:
-        return f"{stand.behind:.1%} behind the fastest; each one ahead {LEFT_OUT}"
+        return f"{stand.behind:.1%} behind the fastest of ours; each one ahead by more than a tie {LEFT_OUT}"
     if tied == 1:
-        return f"the fastest of {len(rivals)}: no other is within {band:.0%}"
+        return f"the fastest of our {len(ours)}: no other is within {band:.0%}"
     rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
     if winner.measurement.policy is Policy.SUSTAINED:
         rule = "their place in the finals"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
-    compared = any(not family_named(rival.measurement.config.family).own for rival in rivals)
-    out = f", without each that {LEFT_OUT}" if compared else ""
-    return f"{place}; {tied} of {len(rivals)} tie within {band:.0%}, and are ordered by {rule}{out}"
+    out = f", without each that {LEFT_OUT}" if len(ours) < len(rivals) else ""
+    return f"{place}; {tied} of our {len(ours)} tie within {band:.0%}, and are ordered by {rule}{out}"

@@ -24,8 +24,9 @@ FIRST_BURSTS, BURSTS = 3, 6
 NEAR: Final = 0.04
 #: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
 #: ours that are fastest under `burst`, and then the best of each other structure. Power changes the order by up to 3 %,
-#: while the next by bursts mostly differ from the fastest in their raster. With three more structures the winners of
-#: those 41 finals would have taken 0.016 % less; of 25 others, where `chain` decides, nothing.
+#: while the next by bursts may differ from the fastest in their raster alone where power doesn't decide. With three
+#: more structures the winners of those 41 finals would have taken 0.016 % less; of 25 others, where `chain` decides,
+#: nothing.
 FASTEST, STRUCTURES = 3, 4
 
 

@@ -34,7 +34,7 @@ _WIDE: Final = frozenset({"sm_80", "sm_90a", "sm_100a"})
 AHEAD: Final = 5
 #: Limit for the finals: a constant, for bursts and blocks, plus a second a turn.
 FINALS_SECONDS: Final = 120.0
-#: Attempts at the finals before giving up on the device: two of all, then one of the faster half and one of its half.
+#: Attempts at the finals before giving up on the device: two of all, then one of the first half and one of its half.
 FINAL_TRIES: Final = 4
 
 _CHECK: Final = "check the GPU with nvidia-smi; all measurements are kept, and the same command resumes"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from space.config import Config
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
@@ -150,17 +151,47 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
     assert "screened only" in lucky.note
 
 
-def test_what_was_measured_in_full_of_a_structure_stands_for_its_finalist(
+LARGE = Gemm.parse("4096x4096x4096")
+
+
+def replayed_finals(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, problem: Gemm, finalists: list[Config]
+) -> list[Measurement]:
+    """Under `sustained`, of a recording that measured rasters 2 and 8 of two tiles in full, and screened 1 too."""
+    configs = [raster(tile_n, group) for tile_n in (64, 128) for group in (1, 2, 8)]
+    rows = [measured(config, 100.0, problem, policy=RECORDED_SCREENING) for config in configs]
+    in_full = [*(raster(tile_n, group) for group in (8, 2) for tile_n in (64, 128)), LIBRARY[0]]
+    rows += [measured(config, 100.0, problem, "final", policy=Policy.SUSTAINED) for config in in_full]
+    write_recording(folder / "h200" / file_name(problem), problem, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(folder / "h200", monkeypatch, real_time=False)
+    return [one for one in worker.begin(problem).finals(finalists, 5) if one.policy is Policy.SUSTAINED]
+
+
+def raster(tile_n: int, group: int) -> Config:
+    return FAMILY.config({"tile_n": tile_n, "raster_group": group, "stages": 3})
+
+
+def test_finals_of_finalists_are_replayed_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finalists = [raster(128, 2), raster(64, 8)]
+    replayed = replayed_finals(tmp_path, monkeypatch, LARGE, finalists)
+    assert [one.config for one in replayed] == [*finalists, LIBRARY[0]]
+    assert not any("stands for" in one.note for one in replayed)
+
+
+def test_where_power_decides_another_of_its_structure_stands_for_a_finalist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = [FAMILY.config({"tile_n": tile_n, "raster_group": group}) for tile_n in (64, 128) for group in (1, 8)]
-    rows = [measured(config, 100.0, policy=RECORDED_SCREENING) for config in configs]
-    in_full = [configs[1], configs[3], LIBRARY[0]]
-    rows += [measured(config, 100.0, stage="final", policy=Policy.SUSTAINED) for config in in_full]
-    write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
-    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
-    replayed = worker.begin(PROBLEM).finals([configs[0]], 5)
-    assert [one.config for one in replayed if one.policy is Policy.SUSTAINED] == [configs[1], LIBRARY[0]]
+    replayed = replayed_finals(tmp_path, monkeypatch, LARGE, [raster(128, 1), raster(64, 2)])
+    assert [one.config for one in replayed] == [raster(128, 8), raster(64, 2), LIBRARY[0]]
+    assert f"stands for {raster(128, 1).key}, which was only screened" in replayed[0].note
+    # An early launch is another measurement.
+    early = raster(128, 1).changed({"pdl": 1})
+    assert [one.config for one in replayed_finals(tmp_path / "early", monkeypatch, LARGE, [early])] == [LIBRARY[0]]
+
+
+def test_elsewhere_nothing_stands_for_a_finalist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = replayed_finals(tmp_path, monkeypatch, PROBLEM, [raster(128, 1), raster(64, 2)])
+    assert [one.config for one in replayed] == [raster(64, 2), LIBRARY[0]]
 
 
 def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

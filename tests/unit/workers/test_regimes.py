@@ -12,6 +12,7 @@ import pytest
 
 from space.config import Config
 from tests.fake_bench import CLOCKS, Bench, Outputs, Timed, metered, own, ran
+from tuner.evidence.picks import SUSTAINED_TIE
 from workers.cuda import finals, regimes
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import Difference
@@ -258,3 +259,7 @@ def test_where_too_few_turns_had_a_steady_clock_all_count_and_say_so(steady: int
     regimes.take_chained(bench, made._rivals, 3, Policy.CHAIN)  # type: ignore[arg-type]
     taken = made._rivals[0].taken[Policy.CHAIN]
     assert (len(taken.samples_us), taken.remark) == (counted, remark)
+
+
+def test_who_may_be_picked_takes_part_in_every_pass() -> None:
+    assert regimes.LONG.near > SUSTAINED_TIE

@@ -118,6 +118,13 @@ def test_of_the_librarys_the_first_choice_wins_a_tie() -> None:
     assert pick([replace(first, samples_us=(809.0, 809.0)), best], PROBLEM, DEVICE) is best
 
 
+def test_ours_win_only_where_they_are_surely_faster_than_the_librarys_fastest() -> None:
+    first, best = (measured([us, us], "cublaslt", Policy.SUSTAINED, rank=rank) for rank, us in ((0, 807.0), (1, 800.0)))
+    between, ahead = (measured([us, us], policy=Policy.SUSTAINED, tile_n=n) for n, us in ((64, 799.0), (256, 794.0)))
+    assert pick([between, first, best], PROBLEM, DEVICE) is first
+    assert pick([between, ahead, first, best], PROBLEM, DEVICE) is ahead
+
+
 def test_one_of_ours_that_is_not_surely_faster_than_the_librarys_wins_no_tie() -> None:
     library = measured([803.0, 803.0], "cublaslt", Policy.SUSTAINED, rank=0)
     times = (64, 799.0), (256, 797.0), (128, 796.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from space.config import Config
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
@@ -12,6 +14,7 @@ from tuner.studying.finalists import ALIKE, finalist_count, one_of_each_structur
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.records import FINALISTS, MOST_WITH_STRUCTURES, Budget, Trial
 from tuner.studying.screening import FIRST_OF_STRUCTURES, Search
+from workers.measurement import Outcome
 
 LARGE = Gemm.parse("4096x4096x4096")
 
@@ -53,6 +56,8 @@ def test_far_structures_go_to_the_finals_only_while_there_are_few() -> None:
     near, far = [(tile_n, 1, 100.0 + tile_n / 100) for tile_n in range(64, 129, 8)], [(32, 1, 150.0), (16, 1, 160.0)]
     assert [tile_n for tile_n, _ in chosen(*near, *far)] == [*range(64, 129, 8)]
     assert chosen(*near[:2], *far) == [(64, 1), (72, 1), (32, 1), (16, 1)]
+    # Near is the structure whose best is near, also where it sends a slower one.
+    assert chosen(*near[:4], (32, 8, 104.5), (32, 1, 106.0))[-1] == (32, 1)
     many = [(tile_n, 1, 100.0 + tile_n / 100) for tile_n in range(64, 257, 8)]
     assert len(many) > len(chosen(*many)) == MOST_WITH_STRUCTURES
     assert len(chosen(*many[:1], *((tile_n, 1, 150.0) for tile_n in range(128, 257, 8)))) == FINALISTS
@@ -72,6 +77,37 @@ def test_where_power_decides_finalists_come_as_expected_and_twins_are_of_the_fas
     assert [one["tile_n"] for one in found if one["pdl"]] == [one["tile_n"] for one in slowest_first[:2]]
 
 
+@pytest.mark.parametrize("least", [4, 2, 1])
+def test_a_retry_with_fewer_finalists_chooses_among_the_same(least: int) -> None:
+    expected = as_expected([config(tile_n, group) for tile_n in (256, 128) for group in (1, 2, 4)])
+    of_each = {one["tile_n"]: [each for each in expected if each["tile_n"] == one["tile_n"]] for one in expected}
+    sent = set()
+    for lucky in range(3):
+        # One of the three of each tile is half a percent ahead, by chance.
+        times = {one: 100.0 + (tile_n == 128) - (place == lucky) / 2 for tile_n, group in of_each.items()
+                 for place, one in enumerate(group)}  # fmt: skip
+        tried = [Trial.of(measured(one, time, LARGE)) for one, time in times.items()]
+        sent.add(tuple(Search(LARGE, DEVICE, expected, Budget(), tried).finalists(least)[:least]))
+    assert len(sent) == 1
+    assert next(iter(sent))[0] == of_each[256][0]
+
+
+def test_others_go_to_the_finals_where_they_are_right_and_come_last() -> None:
+    expected = as_expected([config(tile_n, group) for tile_n in (256, 128) for group in (1, 2, 4)])
+    tried = [Trial.of(measured(one, 100.0, LARGE)) for one in expected[:-1]]
+    last, wrong = expected[-2], expected[-1]
+    tried.append(Trial.of(measured(wrong, problem=LARGE, outcome=Outcome.WRONG_RESULT)))
+    found = Search(LARGE, DEVICE, expected, Budget(), tried).finalists(also=[last, wrong, expected[0], last])
+    assert [one for one in found if not one["pdl"]] == [expected[0], found[1], last]
+    assert found[1]["tile_n"] != expected[0]["tile_n"]
+
+
+def test_a_config_that_is_no_candidate_by_now_is_expected_last() -> None:
+    former, *candidates = as_expected([config(128, group) for group in (1, 2, 4, 8)])
+    tried = [Trial.of(measured(one, 100.0, LARGE)) for one in (former, *candidates)]
+    assert Search(LARGE, DEVICE, candidates, Budget(), tried).finalists()[0] == candidates[0]
+
+
 def test_the_last_of_a_budget_are_the_first_expected_of_the_structures_that_lead() -> None:
     expected = as_expected([config(tile_n, group) for tile_n in range(64, 257, 8) for group in (1, 2, 4, 8)])
     first_of_each = {structure_of(one): one for one in reversed(expected)}
@@ -81,16 +117,29 @@ def test_the_last_of_a_budget_are_the_first_expected_of_the_structures_that_lead
     leading = [*dict.fromkeys(map(structure_of, reversed(tried)))][:3]
 
     def time_us(one: Config) -> float:
-        return 100.0 + leading.index(structure_of(one)) if structure_of(one) in leading else 300.0
+        return 100.0 + leading.index(structure_of(one)) if structure_of(one) in leading else 106.0
 
-    found = Search(LARGE, DEVICE, expected, budget, [Trial.of(measured(one, time_us(one), LARGE)) for one in tried])
+    trials = [Trial.of(measured(one, time_us(one), LARGE)) for one in tried]
+    found = Search(LARGE, DEVICE, expected[::-1], budget, trials)
     last = found.propose()
     assert last[:3] == [first_of_each[structure] for structure in leading]
+    # The structures that are 6 % behind are no finalists: theirs are tried in their turn.
+    plain = order_for(Guidance(), LARGE, expected[::-1], DEVICE)
+    for entry in trials:
+        plain.tell(entry.config, entry.median_us)
+    assert last[3:] == [one for one in plain.take(budget.candidates) if one not in last[:3]][:5]
     assert len({*last, *tried}) == budget.candidates
     assert found.propose() == []
-    one_earlier = Search(LARGE, DEVICE, expected, budget, found.tried[:-1])
-    assert len(one_earlier.propose()) == 1
-    assert one_earlier.propose()[:2] == last[:2]
+
+
+def test_a_sixth_of_a_small_budget_is_kept_for_them() -> None:
+    candidates = [config(tile_n, group) for tile_n in range(64, 257, 8) for group in (1, 2)]
+    found, batches = Search(LARGE, DEVICE, candidates, Budget(candidates=24)), []
+    while batch := found.propose():
+        batches.append(len(batch))
+        for one in batch:
+            found.tell(measured(one, 100.0, LARGE))
+    assert batches == [4, 4, 4, 4, 4, 4]
 
 
 def test_a_small_budget_is_searched_as_ever() -> None:
