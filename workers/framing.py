@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import struct
@@ -12,8 +13,9 @@ from typing import Any
 #: A longer document is treated as garbage.
 MAX_BYTES = 64 * 2**20
 
-#: Longest wait that `poll` takes, in milliseconds: 24 days. The reference of a problem too large for any GPU has more.
-_LONGEST_MS = 2**31 - 1
+#: Deadlines count waits of this length. While a machine is paused the other end can't answer; a wait that a pause made
+#: longer counts as what it was to last.
+_WAIT_SECONDS = 1.0
 
 _LENGTH = struct.Struct("<I")
 
@@ -33,12 +35,12 @@ def send(fd: int, document: dict[str, Any], seconds: float | None = None) -> Non
         Silence: the deadline passed.
         Hangup: the other end is gone.
     """
-    until = _until(seconds)
+    deadline = _Deadline(seconds)
     body = json.dumps(document).encode()
     view = memoryview(_LENGTH.pack(len(body)) + body)
     try:
         while view:
-            _await(fd, select.POLLOUT, until)
+            deadline.wait(fd, select.POLLOUT)
             # A pipe that is ready takes this much at once; more might wait, without a deadline.
             view = view[os.write(fd, view[: select.PIPE_BUF]) :]
     except OSError as error:
@@ -52,12 +54,12 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
         Silence: the deadline passed.
         Hangup: the pipe ended, or the input is not a document.
     """
-    until = _until(seconds)
-    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, until))
+    deadline = _Deadline(seconds)
+    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, deadline))
     if length > MAX_BYTES:
         raise Hangup(f"a document of {length:,} bytes was announced, more than {MAX_BYTES:,}")
     try:
-        document = json.loads(_exactly(fd, length, until))
+        document = json.loads(_exactly(fd, length, deadline))
     except ValueError as error:
         raise Hangup(f"the input is not JSON ({error})") from error
     if not isinstance(document, dict):
@@ -70,10 +72,10 @@ def arrived(fd: int) -> bool:
     return _ready(fd, select.POLLIN, 0)
 
 
-def _exactly(fd: int, count: int, until: float | None) -> bytes:
+def _exactly(fd: int, count: int, deadline: _Deadline) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        _await(fd, select.POLLIN, until)
+        deadline.wait(fd, select.POLLIN)
         part = os.read(fd, count - len(parts))
         if not part:
             raise Hangup("the pipe ended")
@@ -81,17 +83,31 @@ def _exactly(fd: int, count: int, until: float | None) -> bytes:
     return bytes(parts)
 
 
-def _until(seconds: float | None) -> float | None:
-    return None if seconds is None else time.monotonic() + seconds
+class _Deadline:
+    """The seconds left for a document; None for no end."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._left = math.inf if seconds is None else seconds
+
+    def wait(self, fd: int, event: int) -> None:
+        """Waits for a pipe.
+
+        Raises:
+            Silence: no time is left.
+        """
+        while True:
+            seconds = max(min(self._left, _WAIT_SECONDS), 0.0)
+            began = time.monotonic()
+            ready = _ready(fd, event, seconds)
+            self._left -= min(time.monotonic() - began, seconds)
+            if ready:
+                return
+            if self._left <= 0 or not seconds:
+                raise Silence
 
 
-def _await(fd: int, event: int, until: float | None) -> None:
-    if not _ready(fd, event, None if until is None else max(until - time.monotonic(), 0)):
-        raise Silence
-
-
-def _ready(fd: int, event: int, seconds: float | None) -> bool:
+def _ready(fd: int, event: int, seconds: float) -> bool:
     # Not `select`, which takes no descriptor from 1,024 on: a program may have as many files open.
     waiting = select.poll()
     waiting.register(fd, event)
-    return bool(waiting.poll(None if seconds is None else min(seconds * 1e3, _LONGEST_MS)))
+    return bool(waiting.poll(seconds * 1e3))

@@ -6,11 +6,13 @@ import fcntl
 import math
 import os
 import resource
+import select
 import struct
 from collections.abc import Iterator
 
 import pytest
 
+from workers import framing
 from workers.framing import MAX_BYTES, Hangup, Silence, arrived, receive, send
 
 #: The first descriptor that `select` can't take.
@@ -57,6 +59,39 @@ def pipe() -> Iterator[tuple[int, int]]:
     yield ends
     for fd in ends:
         os.close(fd)
+
+
+class Paused:
+    """A clock on which every wait lasts an hour, and a pipe whose other end writes during the last of them."""
+
+    def __init__(self, writes: int, answered_in: int) -> None:
+        self.now, self.waits = 0.0, list[float]()
+        self._writes, self._answered_in = writes, answered_in
+
+    def ready(self, fd: int, event: int, seconds: float) -> bool:
+        if event == select.POLLOUT or len(self.waits) == self._answered_in:
+            return True
+        self.waits.append(seconds)
+        self.now += 3_600
+        if len(self.waits) == self._answered_in:
+            send(self._writes, {"do": "hello"})
+        return len(self.waits) == self._answered_in
+
+
+def test_a_pause_of_the_machine_takes_no_more_of_a_deadline_than_one_wait(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, writes = pipe
+    answered, silent = Paused(writes, answered_in=3), Paused(writes, answered_in=99)
+    for paused in (answered, silent):
+        monkeypatch.setattr(framing, "_ready", paused.ready)
+        monkeypatch.setattr(framing.time, "monotonic", lambda paused=paused: paused.now)
+        if paused is answered:
+            assert receive(reads, 2.5) == {"do": "hello"}
+        else:
+            with pytest.raises(Silence):
+                receive(reads, 2.5)
+        assert paused.waits == [1.0, 1.0, 0.5]
 
 
 def test_documents_that_lie_in_the_pipe_together_are_read_one_by_one(pipe: tuple[int, int]) -> None:
