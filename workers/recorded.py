@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -113,29 +113,40 @@ class RecordedRound:
         """Recorded finals of the finalists, in their order, and of the library, by policy.
 
         Where power decides, another search may have sent another config of a structure to the finals: the first of its
-        structure that was measured in full stands for a finalist that was not, and its note says so. Under the policy
-        of the screenings, other finalists that were only screened are scaled to finals: their samples are multiplied by
-        the median ratio of the candidates that were in both, and their notes say so. They have fewer samples than the
-        library, so that their ratios are marked unpaired.
+        structure that has a time under the deciding policy stands for a finalist that has none, and its notes say so.
+        Under the policy of the screenings, a finalist that was only screened is scaled to finals: its samples are
+        multiplied by the median ratio of the candidates that were in both, and its note says so. It has fewer samples
+        than the library, so that its ratio is marked unpaired.
         """
         measured: list[Measurement] = []
+        standing_for: dict[Config, Config] = {}
+        for finalist in finalists:
+            standing_for.setdefault(self._in_full(finalist), finalist)
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
-            found = {one.config: one for config in finalists if (one := self._in_full(config, known, policy))}
+            for config, finalist in standing_for.items():
+                if config.key in known:
+                    one = known[config.key]
+                    stands = f"stands for {finalist.key}, which the recorded finals lack"
+                    note = one.note if config in finalists else "; ".join(filter(None, (one.note, stands)))
+                    measured.append(replace(one, note=note))
+                elif policy is self.policy and config.key in self._screened:
+                    measured.append(self._scaled(config))
             library = [one for one in known.values() if _is_library(one)]
-            measured += [*found.values(), *sorted(library, key=lambda one: one.config.number("rank"))]
+            measured += sorted(library, key=lambda one: one.config.number("rank"))
         self._pass(len(finalists) * USUAL_SECONDS)
         return tuple(measured)
 
-    def _in_full(self, finalist: Config, known: Mapping[str, Measurement], policy: Policy) -> Measurement | None:
-        """What stands for a finalist under one policy, of the recorded finals under it."""
-        if finalist.key in known:
-            return known[finalist.key]
-        alike = [one for one in known.values() if structure_of(one.config) == structure_of(finalist)
-                 and starts_early(one.config) == starts_early(finalist)]  # fmt: skip
-        if self._power_decides and alike:
-            note = "; ".join(filter(None, (alike[0].note, f"stands for {finalist.key}, which was only screened")))
-            return replace(alike[0], note=note)
-        return self._scaled(finalist) if policy is self.policy and finalist.key in self._screened else None
+    def _in_full(self, finalist: Config) -> Config:
+        """What stands for a finalist; itself unless the recording has another of its structure and not it."""
+        decides = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
+        if not self._power_decides or finalist.key in decides:
+            return finalist
+        alike = (
+            one.config for one in decides.values()
+            if one.outcome is Outcome.CORRECT and structure_of(one.config) == structure_of(finalist)
+            and starts_early(one.config) == starts_early(finalist)
+        )  # fmt: skip
+        return next(alike, finalist)
 
     def _replayed(self, config: Config) -> Measurement:
         recorded = self._screened.get(config.key)

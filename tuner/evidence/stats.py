@@ -26,16 +26,16 @@ ORDER_REACH: Final = NORMAL / 2
 #: finals on H100s where power decides it was 0.24 %, and 0.33 % on other H100s. Two blocks have intervals of 0.6 % on
 #: each side by that; 57 and 55 of 62 held the ratio to the library that a torch program then measured
 #: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too).
-_LONG: Final = 0.003
+LONG_SCATTER: Final = 0.003
 #: Of shorter blocks: where power may limit the clock, 1.0 and 1.2 %, and where it can't, 0.6 and 1.0 %.
-_SHORT, _BRIEF = 0.011, 0.008
+SHORT_SCATTER, BRIEF_SCATTER = 0.011, 0.008
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
 
 Samples = Sequence[float]
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
     """Relative standard deviation of a sample under a policy; 0 where samples are many enough to show it.
 
@@ -49,8 +49,8 @@ def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
         return 0.0
     problem, profile = problem_from_key(problem_key), find_profile(device)
     if profile is None or not may_reach_power_limit(problem, profile):
-        return _BRIEF
-    return _LONG if power_decides(problem, profile) else _SHORT
+        return BRIEF_SCATTER
+    return LONG_SCATTER if power_decides(problem, profile) else SHORT_SCATTER
 
 
 def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio:

@@ -23,7 +23,7 @@ from workers.errors import WorkerError
 from workers.measurement import Program
 from workers.ports import Worker
 
-#: A model's untried first choice is worth measuring if it promises to gain more than the tie band.
+#: A model's untried first choice is worth measuring if it promises to gain more than 2 %.
 _PROMISE: Final = 1.02
 
 

@@ -147,7 +147,7 @@ class Search:
 
         Args:
             least: fewer than usual after finals that failed: then only so many go, and nothing is added.
-            also: go too where they are correct; they come last, so that they win no tie.
+            also: go too where they are correct; behind the others, so that they win no tie under `sustained`.
         """
         ahead = self._ahead()
         if not ahead:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -17,12 +16,13 @@ from sqlalchemy.orm import Session
 
 from space.devices import find_profile
 from space.errors import SpaceError
+from space.rank import LONG_US
 from space.registry import family_named, problem_from_key
 from tuner.answering.staleness import Built, change, unchanged
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
-from tuner.evidence.stats import NORMAL, ORDER_REACH, scatter_of
+from tuner.evidence.stats import BRIEF_SCATTER, LONG_SCATTER, NORMAL, ORDER_REACH, SHORT_SCATTER
 from tuner.views.columnar import Configs, loads_all, numbers, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import Programs
@@ -92,7 +92,7 @@ def read(
     found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
     counts = {text: _count(each) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
     found["failed"] = np.array([counts[text] for text in failed], np.int64)
-    found |= _times(medians, samples, _scatter(device, found)) | _ratios("first", firsts) | _ratios("best", bests)
+    found |= _times(medians, samples, _scatter(found)) | _ratios("first", firsts) | _ratios("best", bests)
     found["config"] = configs.places(session, found["config_id"].tolist())
     known = programs.of(session, found["provenance_id"].tolist())
     readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
@@ -149,13 +149,12 @@ def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
     return sum(counts) if all(isinstance(count, int) and 0 <= count < 2**31 for count in counts) else 0
 
 
-def _scatter(device: str, columns: Columns) -> npt.NDArray[np.float64]:
+def _scatter(columns: Columns) -> npt.NDArray[np.float64]:
     """Known scatter of each row's samples, as `stats.scatter_of`; 0 where a problem is unreadable."""
-    scatter = np.zeros(len(columns["key"]))
-    for row in np.flatnonzero(columns["policy"] == Policy.SUSTAINED.value).tolist():
-        with suppress(SpaceError):
-            scatter[row] = scatter_of(Policy.SUSTAINED, columns["key"][row], device)
-    return scatter
+    long = np.where(columns["roofline_us"] > LONG_US, LONG_SCATTER, SHORT_SCATTER)
+    scatter = np.where(columns["bound"] == 1, long, BRIEF_SCATTER)
+    known = (columns["policy"] == Policy.SUSTAINED.value) & (columns["group"] >= 0)
+    return np.where(known, scatter, 0.0)
 
 
 def _times(

@@ -112,12 +112,14 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", [Policy.CHAIN, Policy.SUSTAINED])
 @pytest.mark.parametrize("samples", [1, 2, 30])
-def test_pages_and_answers_agree_on_a_times_interval(policy: Policy, samples: int) -> None:
+@pytest.mark.parametrize("shape", ["256x256x256", "1024x2048x2048", "4096x4096x4096"])
+def test_pages_and_answers_agree_on_a_times_interval(policy: Policy, samples: int, shape: str) -> None:
+    problem = Gemm.parse(shape)
     with Store.open("sqlite://") as store:
-        study = store.begin_study(study_key(PROBLEM))
-        taken = measured(FAMILY.config({}), samples=samples, policy=policy)
+        study = store.begin_study(study_key(problem))
+        taken = measured(FAMILY.config({}), 200.0, problem, samples=samples, policy=policy)
         stored = store.record(study.id, taken, PROVENANCE)
-        store.set_bests([Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, 1, {})])
+        store.set_bests([Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {})])
         shown = BestColumns(store).of(DEVICE).document()["columns"]
         assert [*shown["low_us"], *shown["high_us"]] == pytest.approx(median_interval_us(taken, DEVICE), rel=1e-12)
 

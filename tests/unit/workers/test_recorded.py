@@ -154,6 +154,10 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
 LARGE = Gemm.parse("4096x4096x4096")
 
 
+def raster(tile_n: int, group: int) -> Config:
+    return FAMILY.config({"tile_n": tile_n, "raster_group": group, "stages": 3})
+
+
 def replayed_finals(
     folder: Path, monkeypatch: pytest.MonkeyPatch, problem: Gemm, finalists: list[Config]
 ) -> list[Measurement]:
@@ -165,10 +169,6 @@ def replayed_finals(
     write_recording(folder / "h200" / file_name(problem), problem, FACTS, [(row, PROVENANCE) for row in rows])
     worker, _ = opened(folder / "h200", monkeypatch, real_time=False)
     return [one for one in worker.begin(problem).finals(finalists, 5) if one.policy is Policy.SUSTAINED]
-
-
-def raster(tile_n: int, group: int) -> Config:
-    return FAMILY.config({"tile_n": tile_n, "raster_group": group, "stages": 3})
 
 
 def test_finals_of_finalists_are_replayed_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +183,32 @@ def test_where_power_decides_another_of_its_structure_stands_for_a_finalist(
 ) -> None:
     replayed = replayed_finals(tmp_path, monkeypatch, LARGE, [raster(128, 1), raster(64, 2)])
     assert [one.config for one in replayed] == [raster(128, 8), raster(64, 2), LIBRARY[0]]
-    assert f"stands for {raster(128, 1).key}, which was only screened" in replayed[0].note
+    assert f"stands for {raster(128, 1).key}, which the recorded finals lack" in replayed[0].note
     # An early launch is another measurement.
     early = raster(128, 1).changed({"pdl": 1})
     assert [one.config for one in replayed_finals(tmp_path / "early", monkeypatch, LARGE, [early])] == [LIBRARY[0]]
+
+
+@pytest.mark.parametrize("finalists", [[raster(128, 8), raster(128, 1)], [raster(128, 1), raster(128, 8)]])
+def test_what_is_a_finalist_itself_stands_for_no_other(
+    finalists: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, library = replayed_finals(tmp_path, monkeypatch, LARGE, finalists)
+    assert (ours.config, library.config) == (raster(128, 8), LIBRARY[0])
+    assert "stands for" not in ours.note
+
+
+def test_what_stands_for_a_finalist_does_so_under_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The finalist has bursts, and was too slow by these to be timed further.
+    slow, fast = raster(128, 1), raster(128, 8)
+    bursts = [measured(one, us, LARGE, "final", policy=Policy.BURST) for one, us in ((slow, 101.0), (fast, 100.0))]
+    rows = [*bursts, measured(fast, 100.0, LARGE, "final", policy=Policy.SUSTAINED)]
+    rows += [measured(one, 100.0, LARGE, policy=RECORDED_SCREENING) for one in (slow, fast)]
+    write_recording(tmp_path / "h200" / file_name(LARGE), LARGE, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    replayed = worker.begin(LARGE).finals([slow], 5)
+    assert {one.policy for one in replayed} >= {Policy.BURST, Policy.SUSTAINED}
+    assert {one.config for one in replayed} == {fast}
 
 
 def test_elsewhere_nothing_stands_for_a_finalist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
 
 
 def finalists_next(attempts: int) -> int:
-    """The number of finalists: half as many after each failure, so the last attempt has only the fastest."""
+    """The number of finalists: half as many after each failure, so the last attempt has only one."""
     return max(FINALISTS >> attempts, 1)
 
 
