@@ -137,9 +137,10 @@ def may_reach_power_limit(problem: Problem, device: DeviceProfile) -> bool:
     return roofline_us(problem, device) < 2 * compute_us
 
 
-def power_decides(problem: Problem, device: DeviceProfile) -> bool:
-    """Whether `sustained` decides which kernel is served: the product is long and may reach the power limit."""
-    return may_reach_power_limit(problem, device) and roofline_us(problem, device) > LONG_US
+def power_decides(problem: Problem, device: DeviceProfile | None) -> bool:
+    """Whether `sustained` decides which kernel is served: the product is long and may reach the power limit; not on a
+    device without a profile."""
+    return device is not None and may_reach_power_limit(problem, device) and roofline_us(problem, device) > LONG_US
 
 
 def roofline_us(problem: Problem, device: DeviceProfile) -> float:

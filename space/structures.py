@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from space.config import Config
@@ -28,6 +28,14 @@ def best_of_structures(ahead: Sequence[T], config_of: Callable[[T], Config], fas
             seen.add(structure)
             chosen.append(one)
     return chosen
+
+
+def by_structure(ahead: Iterable[T], config_of: Callable[[T], Config]) -> dict[tuple[KnobValue, ...], list[T]]:
+    """Candidates by their kernel structure, in their order."""
+    groups: dict[tuple[KnobValue, ...], list[T]] = {}
+    for one in ahead:
+        groups.setdefault(structure_of(config_of(one)), []).append(one)
+    return groups
 
 
 def structure_of(config: Config) -> tuple[KnobValue, ...]:

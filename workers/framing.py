@@ -102,7 +102,7 @@ class _Deadline:
             self._left -= min(time.monotonic() - began, seconds)
             if ready:
                 return
-            if self._left <= 0 or not seconds:
+            if self._left <= 0:
                 raise Silence
 
 

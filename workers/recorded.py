@@ -67,8 +67,7 @@ class RecordedRound:
         self._screened: dict[str, Measurement] = {}
         self._seconds: dict[str, float] = {}
         self._final: dict[Policy, dict[str, Measurement]] = {}
-        profile = find_profile(recording.facts.name)
-        self._power_decides = profile is not None and power_decides(recording.problem, profile)
+        self._power_decides = power_decides(recording.problem, find_profile(recording.facts.name))
         here = source_here(recording.problem, recording.facts.arch)
         moments = recording.taken_at or (None,) * len(recording.measurements)
         taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
@@ -124,11 +123,9 @@ class RecordedRound:
             standing_for.setdefault(self._in_full(finalist), finalist)
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
             for config, finalist in standing_for.items():
-                if config.key in known:
-                    one = known[config.key]
-                    stands = f"stands for {finalist.key}, which the recorded finals lack"
-                    note = one.note if config in finalists else "; ".join(filter(None, (one.note, stands)))
-                    measured.append(replace(one, note=note))
+                if (one := known.get(config.key)) is not None:
+                    said = f"stands for {finalist.key}, which the recorded finals lack"
+                    measured.append(one if config in finalists else _with_note(one, said))
                 elif policy is self.policy and config.key in self._screened:
                     measured.append(self._scaled(config))
             library = [one for one in known.values() if _is_library(one)]
@@ -161,8 +158,8 @@ class RecordedRound:
     def _scaled(self, config: Config) -> Measurement:
         screened = self._screened[config.key]
         samples = tuple(sample * self._hotter for sample in screened.samples_us)
-        note = "; ".join(filter(None, (screened.note, f"screened only, times {self._hotter:.3f} as in finals")))
-        return replace(screened, stage="final", samples_us=samples, note=note)
+        said = f"screened only, times {self._hotter:.3f} as in finals"
+        return replace(_with_note(screened, said), stage="final", samples_us=samples)
 
     @cached_property
     def _hotter(self) -> float:
@@ -174,6 +171,10 @@ class RecordedRound:
     def _pass(self, seconds: float) -> None:
         if self._sleep is not None:
             self._sleep(seconds)
+
+
+def _with_note(one: Measurement, said: str) -> Measurement:
+    return replace(one, note="; ".join(filter(None, (one.note, said))))
 
 
 def _is_library(measurement: Measurement) -> bool:

@@ -56,8 +56,7 @@ _DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
 @lru_cache(maxsize=4096)
 def precedence(problem: Problem, device: str) -> tuple[Policy, ...]:
     """Policies in the order of precedence: the first measured one decides what is served."""
-    profile = find_profile(device)
-    if profile is not None and power_decides(problem, profile):
+    if power_decides(problem, find_profile(device)):
         return Policy.SUSTAINED, Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.CHAIN_PDL
     return Policy.CHAIN, Policy.SUSTAINED, Policy.BURST, Policy.ROUNDS, Policy.CHAIN_PDL
 

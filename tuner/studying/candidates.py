@@ -12,11 +12,10 @@ from space.enumerate import Space, enumerate_all
 from space.explain import legal_among, legal_mask
 from space.families.common import plain_twin, starts_early
 from space.family import Family
-from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import rank
 from space.registry import config_named, families_for
-from space.structures import structure_of
+from space.structures import by_structure
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
@@ -88,10 +87,7 @@ def count_worth_trying(problem: Problem, worker: Worker, without: Collection[str
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:
     """`most` of the ranked candidates: half from the top, half by taking turns among structures."""
     chosen = dict.fromkeys(ranked[: most // 2])
-    groups: dict[tuple[KnobValue, ...], list[Config]] = {}
-    for config in ranked:
-        groups.setdefault(structure_of(config), []).append(config)
-    for config in _in_turn(list(groups.values())):
+    for config in _in_turn(list(by_structure(ranked, lambda config: config).values())):
         if len(chosen) >= most:
             break
         chosen.setdefault(config)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from space.config import Config
-from space.knobs import KnobValue
-from space.structures import best_of_structures, structure_of
+from space.structures import best_of_structures, by_structure
 from tuner.studying.records import FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES, Trial
 
 #: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
@@ -32,8 +31,8 @@ def fastest(ahead: Sequence[Trial]) -> list[Trial]:
         ahead: correct trials, fastest first.
     """
     kept = finalist_count([(entry.median_us, entry.noise) for entry in ahead], FINALISTS, MOST_FINALISTS)
-    near = [entry for entry in ahead[kept:] if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
-    return best_of_structures([*ahead[:kept], *near], lambda entry: entry.config, kept, MOST_WITH_STRUCTURES)
+    reached = [*ahead[:kept], *near(ahead)[kept:]]
+    return best_of_structures(reached, lambda entry: entry.config, kept, MOST_WITH_STRUCTURES)
 
 
 def one_of_each_structure(ahead: Sequence[Trial], place: Callable[[Config], int]) -> list[Trial]:
@@ -43,13 +42,16 @@ def one_of_each_structure(ahead: Sequence[Trial], place: Callable[[Config], int]
         ahead: correct trials, fastest first.
         place: of a config in the order in which the search expects them, the fastest first.
     """
-    by_structure: dict[tuple[KnobValue, ...], list[Trial]] = {}
-    for entry in ahead:
-        by_structure.setdefault(structure_of(entry.config), []).append(entry)
-    near = sum(group[0].median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE) for group in by_structure.values())
-    leading = [*by_structure.values()][: min(max(near, FINALISTS), MOST_WITH_STRUCTURES)]
+    count = len(by_structure(near(ahead), lambda entry: entry.config))
+    groups = [*by_structure(ahead, lambda entry: entry.config).values()]
+    leading = groups[: min(max(count, FINALISTS), MOST_WITH_STRUCTURES)]
     chosen = [min(_tied(group), key=lambda entry: place(entry.config)) for group in leading]
     return sorted(chosen, key=lambda entry: entry.median_us)
+
+
+def near(ahead: Sequence[Trial]) -> list[Trial]:
+    """Those of correct trials, fastest first, that are near enough for the finals."""
+    return [entry for entry in ahead if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
 
 
 def finalist_count(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:

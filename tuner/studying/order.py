@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from space.config import Config
 from space.knobs import KnobValue
-from space.structures import structure_of
+from space.structures import by_structure
 from tuner.prediction.correction import Correction
 from tuner.prediction.expectation import Expectation
 
@@ -94,10 +94,8 @@ class Order:
     def first_of_each(self, structures: Iterable[tuple[KnobValue, ...]]) -> list[Config]:
         """The first expected candidate of each structure that has one among those that results reorder, in the order of
         the structures."""
-        firsts: dict[tuple[KnobValue, ...], Config] = {}
-        for row in self._head:
-            firsts.setdefault(structure_of(self._candidates[row]), self._candidates[row])
-        return [firsts[structure] for structure in structures if structure in firsts]
+        expected = by_structure((self._candidates[row] for row in self._head), lambda config: config)
+        return [expected[structure][0] for structure in structures if structure in expected]
 
     def outlook(self, beside_us: float = math.inf) -> Outlook | None:
         """The gain still to find; None before the first correct candidate.

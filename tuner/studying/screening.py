@@ -21,10 +21,10 @@ from space.families.common import early_twin
 from space.problem import Problem
 from space.rank import power_decides, roofline_us
 from space.registry import family_named
-from space.structures import structure_of
+from space.structures import by_structure
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
-from tuner.studying.finalists import NEAR_STRUCTURE, fastest, one_of_each_structure
+from tuner.studying.finalists import fastest, near, one_of_each_structure
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import Outlook
 from tuner.studying.records import FINALISTS, JUDGED_AFTER, Budget, Trial
@@ -75,7 +75,7 @@ class Search:
     ) -> None:  # fmt: skip
         self._problem, self._profile, self._budget = problem, find_profile(device), budget
         self._bound_us = roofline_us(problem, self._profile) if self._profile else 0.0
-        self._power_decides = self._profile is not None and power_decides(problem, self._profile)
+        self._power_decides = power_decides(problem, self._profile)
         self._order = order_for(guidance, problem, candidates, device)
         # Every trial's parameters are given: the sampler has nothing to choose.
         self._optuna = optuna.create_study(sampler=optuna.samplers.RandomSampler())
@@ -153,15 +153,16 @@ class Search:
         if not ahead:
             return []
         leaders = one_of_each_structure(ahead, self._order.place) if self._power_decides else fastest(ahead)
-        if least < FINALISTS:
-            leaders, also = leaders[:least], ()
         chosen = [entry.config for entry in leaders]
-        twins = [early_twin(self._problem, config) for config in chosen[:TWINS]] if least >= FINALISTS else []
+        right = {entry.config for entry in ahead} - set(chosen)
+        added = [config for config in dict.fromkeys(also) if config in right]
+        twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
+        added += [twin for twin in twins if twin and self._legal(twin)]
+        if least < FINALISTS:
+            chosen, added = chosen[:least], []
         if self._power_decides:
             chosen.sort(key=self._order.place)
-        right = {entry.config for entry in ahead} - set(chosen)
-        chosen += [config for config in dict.fromkeys(also) if config in right]
-        return chosen + [twin for twin in twins if twin and self._legal(twin)]
+        return chosen + added
 
     def _next(self, begun: int) -> list[Config]:
         """The next batch of a search in which so many are tried or pending."""
@@ -171,9 +172,7 @@ class Search:
         exploring = left - min(FIRST_OF_STRUCTURES, self.total // 6)
         if exploring > 0:
             return self._order.take(min(most, exploring))
-        ahead = self._ahead()
-        near = [entry for entry in ahead if entry.median_us <= ahead[0].median_us * (1 + NEAR_STRUCTURE)]
-        leading = dict.fromkeys(structure_of(entry.config) for entry in near)
+        leading = by_structure(near(self._ahead()), lambda entry: entry.config)
         return self._order.take(left, self._order.first_of_each(leading))
 
     def _ahead(self) -> list[Trial]:

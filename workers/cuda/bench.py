@@ -152,8 +152,7 @@ class Bench:
         self._best_once_us = float("inf")
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         # By the name alone, as who picks the winner has it: of a card that no table has, `chain` decides.
-        named = find_profile(self.facts.name)
-        self.power_decides = named is not None and power_decides(problem, named)
+        self.power_decides = power_decides(problem, find_profile(self.facts.name))
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
         self.baselines = tuple(chain.from_iterable(found))
