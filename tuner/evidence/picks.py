@@ -32,7 +32,7 @@ from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
-from tuner.evidence.stats import by_turn, ratio, scatter_of, surely_slower
+from tuner.evidence.stats import by_turn, ratio, scatter_of
 from workers.measurement import Measurement, Outcome, Policy
 
 #: Rivals this close to the fastest tie with it.
@@ -131,10 +131,10 @@ class Rivals:
         # Where every one loses somewhere, the first choice of those that are left is served.
         theirs = [rival for rival in library if not self._loses_somewhere(rival)] or library[:1]
         # Judged before a tie is broken, and by the fastest: in a tie another may come first.
-        fastest = _ahead(theirs)[0]
+        fastest = ahead(theirs)[0]
         ours = [
             rival for rival in own
-            if surely_slower(*paired(fastest, rival), self._scatter(policy)) and not self._loses_somewhere(rival)
+            if _surely_slower(fastest, rival, self.device) and not self._loses_somewhere(rival)
         ]  # fmt: skip
         return self._first(ours or theirs)
 
@@ -146,14 +146,10 @@ class Rivals:
             first = self._first_choice(policy)
             if one is None or first is None or one is first:
                 continue
-            ours, theirs = paired(one, first)
-            slower = statistics.median(ours) > statistics.median(theirs) * (1 + most)
-            if slower and surely_slower(ours, theirs, self._scatter(policy)):
+            behind = versus(one, first, self.device)
+            if behind.low > 1 and behind.value > 1 + most:
                 return True
         return False
-
-    def _scatter(self, policy: Policy) -> float:
-        return scatter_of(policy, self.problem.key, self.device)
 
     def _first_choice(self, policy: Policy) -> Measurement | None:
         """The library's, where it was measured under a policy."""
@@ -161,8 +157,7 @@ class Rivals:
 
     def _gain(self, rival: Measurement) -> float:
         """How much faster it is than the library's first choice, as a share of its time; 0 where it is slower."""
-        ours, theirs = paired(rival, self._first_choice(rival.policy) or rival)
-        return max(statistics.median(theirs) / statistics.median(ours) - 1, 0.0)
+        return max(versus(self._first_choice(rival.policy) or rival, rival, self.device).value - 1, 0.0)
 
     def _first(self, rivals: Sequence[Measurement]) -> Measurement:
         """The first of rivals under one policy, as this module's docstring says."""
@@ -217,8 +212,7 @@ def standings(correct: Sequence[Measurement], device: str) -> list[Standing]:
     """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
     typical = _shares(correct)
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
-    scatter = scatter_of(correct[first].policy, correct[first].problem_key, device)
-    surely = [surely_slower(*paired(rival, correct[first]), scatter) for rival in correct]
+    surely = [_surely_slower(rival, correct[first], device) for rival in correct]
     return [
         Standing(rival, typical[place] / typical[first] - 1, surely[place]) for place, rival in enumerate(correct)
     ]
@@ -237,11 +231,10 @@ def _shares(rivals: Sequence[Measurement]) -> list[float]:
     return [statistics.median(ours) / statistics.median(theirs) for ours, theirs in pairs]
 
 
-def _ahead(rivals: Sequence[Measurement]) -> list[Measurement]:
-    """Rivals under one policy, fastest first; equal ones as they are enumerated."""
-    sustained = rivals[0].policy is Policy.SUSTAINED
-    times = _shares(rivals) if sustained else [rival.median_us for rival in rivals]
-    order = sorted(range(len(rivals)), key=lambda place: (times[place], enumeration_order(rivals[place].config)))
+def ahead(rivals: Sequence[Measurement]) -> list[Measurement]:
+    """Rivals under one policy, fastest first, turn by turn; equal ones as they are enumerated."""
+    shares = _shares(rivals)
+    order = sorted(range(len(rivals)), key=lambda place: (shares[place], enumeration_order(rivals[place].config)))
     return [rivals[place] for place in order]
 
 
@@ -258,6 +251,11 @@ def versus(baseline: Measurement, ours: Measurement, device: str) -> Ratio:
     return ratio(*paired(baseline, ours), scatter_of(ours.policy, ours.problem_key, device))
 
 
+def _surely_slower(one: Measurement, other: Measurement, device: str) -> bool:
+    """Whether the 95 % interval of its time over another's lies above 1."""
+    return versus(one, other, device).low > 1
+
+
 def enumeration_order(config: Config) -> tuple[int, ...]:
     """A config's position in its family's enumeration: a sort key that depends on the config alone."""
     return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)
@@ -267,12 +265,12 @@ def _best(rivals: Rivals, winner: StoredMeasurement, tried: int, failed: dict[st
     won = winner.measurement
     measured = rivals.under(won.policy)
     library = [rival for rival in measured if _is_library(rival)]
-    ahead = _ahead(measured)
+    by_time = ahead(measured)
     return Best(
         rivals.problem, rivals.device, winner.device_kind, winner,
         versus_first=_versus(library[:1], won, rivals.device),
-        versus_best=_versus([rival for rival in ahead if _is_library(rival)], won, rivals.device),
-        runner_up=next((rival.config for rival in ahead if rival is not won), None), tried=tried, failed=failed,
+        versus_best=_versus([rival for rival in by_time if _is_library(rival)], won, rivals.device),
+        runner_up=next((rival.config for rival in by_time if rival is not won), None), tried=tried, failed=failed,
         served=served,
     )  # fmt: skip
 

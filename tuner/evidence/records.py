@@ -95,7 +95,7 @@ class Ratio:
     """How many times faster than a baseline: baseline time / our time.
 
     Attributes:
-        value: ratio of medians.
+        value: median of the turns' ratios; of an unpaired one, ratio of medians.
         low, high: 95 % interval by bootstrap, at least as wide as what is known of the samples' scatter makes it.
         paired: from turns of one run; an unpaired ratio carries the drift between runs too.
     """

@@ -1,4 +1,4 @@
-"""Statistics of samples: ratios of medians with bootstrap intervals, and confidence in a winner."""
+"""Statistics of samples: ratios with bootstrap intervals, and confidence in a winner."""
 
 from __future__ import annotations
 
@@ -54,10 +54,12 @@ def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
 
 
 def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio:
-    """Baseline median over our median, with its 95 % bootstrap interval.
+    """How many times as fast as a baseline, with its 95 % bootstrap interval.
 
-    Samples of equal length are treated as paired (sample i of both from turn i) and resampled together, so that common
-    drift cancels.
+    Samples of equal length are taken as paired (sample i of both from turn i): the ratio is the median of the turns'
+    ratios, and turns are resampled, so that drift common to both cancels. Otherwise it is that of the medians. Where
+    power decides, ratios of ten turns of `chain` repeat from run to run within 0.3 % (rms), those of medians within
+    1.4 %: the limiter moves the clock from turn to turn.
 
     Args:
         scatter: relative standard deviation of one sample, known from other runs. Few samples can't show it, so the
@@ -66,11 +68,16 @@ def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
     paired = len(baseline) == len(ours) and (len(ours) > 1 or scatter > 0)
     rng = np.random.default_rng(_SEED)
-    ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
-    base_rows = ours_rows if paired else rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
-    ratios = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
-    low, high = _interval(ratios)
-    value, reach = float(np.median(baseline) / np.median(ours)), _reach(baseline_us, ours_us, scatter)
+    if paired:
+        turns = baseline / ours
+        value = float(np.median(turns))
+        drawn = np.median(turns[rng.integers(len(turns), size=(RESAMPLES, len(turns)))], axis=1)
+    else:
+        value = float(np.median(baseline) / np.median(ours))
+        ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
+        base_rows = rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
+        drawn = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
+    (low, high), reach = _interval(drawn), _reach(baseline_us, ours_us, scatter)
     return Ratio(value, min(low, value * (1 - reach)), max(high, value * (1 + reach)), paired)
 
 
@@ -84,23 +91,6 @@ def by_turn(rivals_us: Sequence[Samples]) -> list[list[float]]:
     times = np.asarray(rivals_us)
     shares: list[list[float]] = (times / np.median(times, axis=0)).tolist()
     return shares
-
-
-def surely_slower(one_us: Samples, other_us: Samples, scatter: float = 0.0) -> bool:
-    """Whether the 95 % bootstrap interval of `one` / `other` lies above 1.
-
-    Samples of equal length are taken as paired, and the ratio is the median of the turns' ratios; otherwise it is that
-    of the medians.
-
-    Args:
-        scatter: as in `ratio`.
-    """
-    if len(one_us) != len(other_us):
-        return ratio(one_us, other_us, scatter).low > 1
-    turns = np.asarray(one_us) / np.asarray(other_us)
-    rows = np.random.default_rng(_SEED).integers(len(turns), size=(RESAMPLES, len(turns)))
-    least = float(np.median(turns)) * (1 - _reach(one_us, other_us, scatter))
-    return min(_interval(np.median(turns[rows], axis=1))[0], least) > 1
 
 
 def median_interval_us(measurement: Measurement, device: str) -> tuple[float, float]:
@@ -131,7 +121,7 @@ def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> flo
     medians = np.array(
         [
             np.median(np.asarray(us)[shared if paired else rng.integers(len(us), size=(RESAMPLES, len(us)))], axis=1)
-            for us in rivals_us
+            for us in by_turn(rivals_us)
         ]
     )
     return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))

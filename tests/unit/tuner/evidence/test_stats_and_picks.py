@@ -14,7 +14,7 @@ from tests.support import PROVENANCE
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import Rivals, bests_of, pick, precedence, standings, versus
 from tuner.evidence.records import StoredMeasurement
-from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, scatter_of, surely_slower
+from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, scatter_of
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -37,6 +37,15 @@ def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
     assert (result.value, result.low, result.high) == pytest.approx((1.25, 1.25, 1.25))
 
 
+def test_a_ratio_is_that_of_turns_not_of_medians_that_fall_into_different_turns() -> None:
+    # One kernel is 2 % faster in every turn, but the clock's two states leave their medians 6 % apart.
+    clock = np.array([1.0, 1.0, 1.0, 1.1, 1.1, 1.1])
+    theirs, ours = 10 * clock, 9.8 * clock * np.array([1.0, 1.0, 1.0, 0.999, 1.001, 1.0])
+    theirs[2] = 10.9
+    assert float(np.median(theirs)) / float(np.median(ours)) > 1.05
+    assert ratio(theirs.tolist(), ours.tolist()).value == pytest.approx(10 / 9.8, abs=1e-3)
+
+
 def test_a_round_that_is_slow_for_all_says_nothing_of_one() -> None:
     clock = np.array([1.0, 1.3, 1.1, 1.2, 1.0])
     shares = by_turn([(8 * clock).tolist(), (10 * clock).tolist(), (9 * clock).tolist()])
@@ -47,10 +56,10 @@ def test_a_round_that_is_slow_for_all_says_nothing_of_one() -> None:
 def test_sure_is_what_nearly_every_round_says() -> None:
     noise = np.random.default_rng(5).normal(1, 0.001, 21)
     clock = np.linspace(1.0, 1.2, 21)
-    assert surely_slower((100.5 * clock * noise).tolist(), (100 * clock).tolist())
-    assert not surely_slower((100 * clock * noise).tolist(), (100 * clock).tolist())
-    assert surely_slower([11.0, 11.1, 10.9], [10.0, 10.1])
-    assert not surely_slower([10.0, 10.1, 9.9], [10.0, 10.1])
+    assert ratio((100.5 * clock * noise).tolist(), (100 * clock).tolist()).low > 1
+    assert ratio((100 * clock * noise).tolist(), (100 * clock).tolist()).low <= 1
+    assert ratio([11.0, 11.1, 10.9], [10.0, 10.1]).low > 1
+    assert ratio([10.0, 10.1, 9.9], [10.0, 10.1]).low <= 1
 
 
 def test_samples_of_unequal_length_are_not_paired() -> None:
@@ -64,10 +73,10 @@ def test_an_interval_from_few_samples_is_as_wide_as_their_known_scatter() -> Non
     # Samples that scatter more are believed.
     apart = [10.0, 10.4], [8.0, 8.0]
     assert ratio(*apart, scatter=0.003) == ratio(*apart)
-    assert surely_slower([10.05, 10.05], [10.0, 10.0])
-    assert not surely_slower([10.05, 10.05], [10.0, 10.0], scatter=0.003)
-    assert surely_slower([10.07, 10.07], [10.0, 10.0], scatter=0.003)
-    assert not surely_slower([10.05, 10.05, 10.05], [10.0], scatter=0.003)
+    assert ratio([10.05, 10.05], [10.0, 10.0]).low > 1
+    assert ratio([10.05, 10.05], [10.0, 10.0], scatter=0.003).low <= 1
+    assert ratio([10.07, 10.07], [10.0, 10.0], scatter=0.003).low > 1
+    assert ratio([10.05, 10.05, 10.05], [10.0], scatter=0.003).low <= 1
     single = ratio([10.0], [8.0], scatter=0.003)
     assert (single.paired, single.low) == (True, pytest.approx(1.25 * (1 - 0.00832), abs=1e-5))
     assert not ratio([10.0], [8.0]).paired
