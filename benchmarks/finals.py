@@ -36,7 +36,7 @@ from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
-from tuner.evidence.picks import Rivals, paired, versus
+from tuner.evidence.picks import Rivals, paired, standings, versus
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
@@ -80,10 +80,11 @@ class Finals:
 
     def correlation(self, policy: Policy | None) -> float:
         """Spearman's, of times under `sustained` with those under another policy, or with joules."""
-        others = [
-            one.product_joules or math.nan if policy is None else self.by_policy[policy][one.config.key].median_us
-            for one in self.sustained
-        ]
+        if policy is None:
+            others = [one.product_joules or math.nan for one in self.sustained]
+        else:
+            rivals = [self.by_policy[policy][one.config.key] for one in self.sustained]
+            others = [one.behind for one in standings(rivals, self.device)]
         return rank_correlation([one.median_us for one in self.sustained], others)
 
     def loss(self, fastest: int, most: int) -> float:

@@ -109,9 +109,9 @@ def _stale_document(stale: Stale) -> dict[str, Any]:
 
 
 def _document(again: Retuned) -> dict[str, Any]:
-    best = again.best
+    best, old_now = again.best, again.old_now
     return _stale_document(again.stale) | {
-        "moved": again.moved, "gain": again.gain, "old_now_us": again.old_now_us, "served": again.stands,
-        "why": again.why, "new_config": best.config.key if best else None,
+        "moved": again.moved, "gain": again.gain, "old_now_us": old_now.median_us if old_now else None,
+        "served": again.stands, "why": again.why, "new_config": best.config.key if best else None,
         "new_median_us": best.median_us if best else None, "new_policy": best.policy if best else None,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from space.registry import family_named
 from tuner.answering.staleness import staleness
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden
+from tuner.evidence.picks import versus
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
@@ -20,7 +21,7 @@ from tuner.prediction.portfolio import first_choice
 from tuner.studying.guidance import Guidance
 from tuner.studying.study import Budget, tune
 from workers.errors import WorkerError
-from workers.measurement import Program
+from workers.measurement import Measurement, Program
 from workers.ports import Worker
 
 #: A model's untried first choice is worth measuring if it promises to gain more than 2 %.
@@ -42,14 +43,14 @@ class Retuned:
     Attributes:
         stale: the old one.
         best: the new winner; None if the problem could not be measured.
-        old_now_us: today's final time of the old winner, under the policy of the new; None if it was not a finalist.
+        old_now: the old winner in today's finals, under the policy of the new; None if it was not a finalist.
         stands: whether the store has the new winner now, and serves it where the old one was served; `why` says why
             not, or what went wrong.
     """
 
     stale: Stale
     best: Best | None
-    old_now_us: float | None
+    old_now: Measurement | None
     stands: bool
     why: str
 
@@ -61,7 +62,9 @@ class Retuned:
     @property
     def gain(self) -> float | None:
         """How many times faster than the old winner the new one is, both today; None if unknown."""
-        return self.old_now_us / self.best.median_us if self.best and self.old_now_us else None
+        if self.best is None or self.old_now is None:
+            return None
+        return versus(self.old_now, self.best.winner.measurement, self.best.device).value
 
 
 def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedModel | None) -> Iterator[Stale]:
@@ -160,11 +163,11 @@ def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance:
         why = "; ".join(report.remarks) or f"nothing was measured under {old.policy.value}: that best stays stale"
         return Retuned(stale, None, None, stands=False, why=why)
     finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is best.policy)
-    old_now_us = next((one.median_us for one in finals if one.config == old.config), None)
+    old_now = next((one for one in finals if one.config == old.config), None)
     if not old.served:
-        return Retuned(stale, best, old_now_us, stands=True, why="")
+        return Retuned(stale, best, old_now, stands=True, why="")
     served = store.best(old.problem, old.device)
     stands = served is not None and served.winner.id == report.best.winner.id
     beside = served is not None and served.device_kind != old.device_kind
     why = "; ".join(report.remarks) or ("the store serves what a GPU measured, not a replay" if beside else "")
-    return Retuned(stale, report.best, old_now_us, stands, why)
+    return Retuned(stale, report.best, old_now, stands, why)

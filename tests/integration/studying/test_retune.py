@@ -109,8 +109,9 @@ def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(s
     served = store.best(PROBLEM, DEVICE)
     assert served is not None
     assert served.config == moved.best.config != old.config
-    if moved.old_now_us is not None:
-        assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
+    assert moved.old_now is not None
+    assert moved.old_now.median_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
+    assert moved.gain == pytest.approx(1.5 * time_of(old.config) / time_of(moved.best.config), rel=0.01)
 
 
 def test_another_library_makes_bests_stale_and_a_problem_that_the_device_does_not_know_is_left_out(
