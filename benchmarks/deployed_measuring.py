@@ -27,6 +27,7 @@ from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
 from space.registry import family_named
 from tuner.evidence.backup import restore_backup
+from tuner.evidence.picks import ahead
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
@@ -104,7 +105,7 @@ def candidates(store: Store, best: Best) -> dict[str, Config]:
     for arm, own in (("own", True), ("library", False)):
         of_arm = [one for one in finals if family_named(one.config.family).own is own]
         if of_arm:
-            found[arm] = min(of_arm, key=lambda one: one.median_us).config
+            found[arm] = ahead(of_arm)[0].config
     return found
 
 

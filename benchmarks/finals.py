@@ -36,7 +36,7 @@ from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import family_named
 from space.structures import best_of_structures
-from tuner.evidence.picks import Rivals, paired, standings, versus
+from tuner.evidence.picks import Rivals, ahead, paired, standings, versus
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
@@ -98,7 +98,7 @@ class Finals:
         """The fastest of ours and of the library's under the policy that decides, where there are both."""
         rivals = list(self.by_policy[self.decides].values())
         arms = ([one for one in rivals if family_named(one.config.family).own is own] for own in (True, False))
-        return [min(arm, key=lambda one: one.median_us) for arm in arms if arm]
+        return [ahead(arm)[0] for arm in arms if arm]
 
     def gain_over_first(self) -> float:
         """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
