@@ -1,4 +1,5 @@
-"""Whether two whole tunes of a problem agree: 20 large products, each tuned twice in fresh stores and GPU processes.
+"""Whether two whole tunes of a problem agree, and how far their ratios to the library are apart: 20 large products, each
+tuned twice in fresh stores and GPU processes.
 
 python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
 
@@ -9,9 +10,11 @@ each tune's store, and `--from FOLDER` prints the table of such a folder again, 
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +28,14 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.structures import structure_of
-from tuner.evidence.picks import SUSTAINED_TIE, versus
+from tuner.evidence.picks import LIBRARY, SUSTAINED_TIE, versus
 from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
+from workers.measurement import Measurement, Outcome, Policy
 
 #: How the names of a problem's two stores end.
 ENDS: Final = ("_1.jsonl.gz", "_2.jsonl.gz")
@@ -50,24 +54,62 @@ HEADER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """The winners of two tunes.
+class Tune:
+    """What one tune found.
 
     Attributes:
+        best: what it served.
+        finals: its correct finalists, by policy and config.
+    """
+
+    best: Best
+    finals: Mapping[Policy, Mapping[Config, Measurement]]
+
+    @classmethod
+    def kept_in(cls, store: Store) -> Self:
+        """The only one of a store."""
+        (best,) = (best for best in store.bests() if best.served)
+        finals: dict[Policy, dict[Config, Measurement]] = {}
+        for final in (stored.measurement for stored in store.finals_beside(best.winner.id)):
+            if final.outcome is Outcome.CORRECT:
+                finals.setdefault(final.policy, {})[final.config] = final
+        return cls(best, finals)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How far two tunes' ratios of one config to the library's first choice are apart, as shares: as ratios of turns,
+    which picks go by, and as ratios of medians.
+    """
+
+    policy: Policy
+    by_turn: float
+    by_median: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two tunes of a problem.
+
+    Attributes:
+        first, second: their winners.
         versus: the second's time over the first's, each in the finals that it won; None where they are the same.
+        ratios: of configs that both timed.
     """
 
     problem: Problem
     first: Config
     second: Config
     versus: Ratio | None
+    ratios: Sequence[Apart]
 
     @classmethod
-    def of(cls, first: Best, second: Best) -> Self:
-        """Of the bests that two tunes served."""
-        same = first.config == second.config
-        apart = None if same else versus(second.winner.measurement, first.winner.measurement, first.device)
-        return cls(first.problem, first.config, second.config, apart)
+    def of(cls, first: Tune, second: Tune) -> Self:
+        """Of two tunes."""
+        one, other = first.best, second.best
+        same = one.config == other.config
+        apart = None if same else versus(other.winner.measurement, one.winner.measurement, one.device)
+        return cls(one.problem, one.config, other.config, apart, [*ratios_apart(first, second)])
 
     @property
     def tied(self) -> bool:
@@ -86,6 +128,20 @@ class Pair:
             f"| {self.problem.title} | `{self.first.key}` | `{self.second.key}` | {'no' if self.versus else 'yes'} "
             f"| {versus} | {'yes' if self.tied else 'NO'} |"
         )
+
+
+def ratios_apart(first: Tune, second: Tune) -> Iterator[Apart]:
+    """Of each config that both tunes timed beside the same first choice of the library."""
+    for policy, finals in first.finals.items():
+        again = second.finals.get(policy, {})
+        library = next((config for config in finals if config.family == LIBRARY), None)
+        if library is None or library not in again:
+            continue
+        for config in finals.keys() & again.keys() - {library}:
+            two = [(each[library], each[config]) for each in (finals, again)]
+            by_turn = [versus(*each, first.best.device).value for each in two]
+            by_median = [theirs.median_us / ours.median_us for theirs, ours in two]
+            yield Apart(policy, abs(by_turn[0] / by_turn[1] - 1), abs(by_median[0] / by_median[1] - 1))
 
 
 def main() -> None:
@@ -146,7 +202,23 @@ def summary(pairs: Sequence[Pair], skipped: Sequence[str] = ()) -> str:
         f"{tied} the same one or one that ties, within {SUSTAINED_TIE:.0%}. Winners that differ are {apart:.2%} apart "
         "at most."
         + "".join(f"\n- {line}" for line in skipped)
+        + "\n\n" + "\n".join(repeated(pairs))
     )
+
+
+def repeated(pairs: Sequence[Pair]) -> Iterator[str]:
+    """How well ratios repeat from tune to tune, by policy."""
+    yield "Ratios of configs that both tunes timed to the library's first choice, from tune to tune:"
+    yield ""
+    yield "| policy | configs | ratios of turns apart, rms | at most | ratios of medians apart, rms | at most |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for policy in Policy:
+        of_policy = [each for pair in pairs for each in pair.ratios if each.policy is policy]
+        if of_policy:
+            cells = []
+            for apart in ([each.by_turn for each in of_policy], [each.by_median for each in of_policy]):
+                cells += [f"{math.sqrt(statistics.fmean(share * share for share in apart)):.2%}", f"{max(apart):.2%}"]
+            yield f"| {policy.value} | {len(of_policy)} | {' | '.join(cells)} |"
 
 
 def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path, kept: Path | None) -> Pair:
@@ -159,14 +231,14 @@ def tuned_twice(problem: Gemm, device: int, candidates: int, folder: Path, kept:
     return Pair.of(first, second)
 
 
-def tuned(problem: Gemm, device: int, candidates: int, db: Path, backup: Path | None) -> Best:
-    """What one tune serves."""
+def tuned(problem: Gemm, device: int, candidates: int, db: Path, backup: Path | None) -> Tune:
+    """One tune, in a store of its own."""
     with Store.open(database_url(str(db)), create=True) as store, CudaWorker(device, db.parent) as worker:
         guidance = guidance_for(worker.facts.name, settings().model_dir)
-        best = tune(store, worker, problem, Budget(candidates), guidance=guidance).best
+        tune(store, worker, problem, Budget(candidates), guidance=guidance)
         if backup:
             store.backup(backup)
-    return best
+        return Tune.kept_in(store)
 
 
 def pairs_in(folder: Path) -> Iterator[Pair]:
@@ -174,15 +246,11 @@ def pairs_in(folder: Path) -> Iterator[Pair]:
     first, second = ENDS
     with tempfile.TemporaryDirectory() as work:
         for path in sorted(folder.glob(f"*{first}")):
-            both = path, path.with_name(path.name.removesuffix(first) + second)
-            yield Pair.of(*(served_in(each, Path(work)) for each in both))
-
-
-def served_in(backup: Path, work: Path) -> Best:
-    """The only best that is served in a tune's store."""
-    with restored(backup, work) as store:
-        (best,) = (best for best in store.bests() if best.served)
-    return best
+            made = []
+            for kept in (path, path.with_name(path.name.removesuffix(first) + second)):
+                with restored(kept, Path(work)) as store:
+                    made.append(Tune.kept_in(store))
+            yield Pair.of(*made)
 
 
 if __name__ == "__main__":

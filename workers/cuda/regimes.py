@@ -75,6 +75,8 @@ BRIEF: Final = Pace(0.06, 0.035, 0.025, passes=3, near=0.025)
 #: Blocks that are long enough for a counter that moves ten times a second, and what is said where it is missing.
 METERED_SECONDS: Final = 0.4
 NO_ENERGY: Final = "no energy: the device has no counter of its own, or one too coarse for these blocks"
+#: What is said of blocks in which the card protected itself. They count: a card that is too hot stays so.
+SLOWED: Final = "the card slowed down to protect itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +160,10 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
     _run_block(bench, rivals[0], 0.0, pace.warm_up_seconds, 0)
     left = list(rivals)
     for number in range(pace.passes):
-        for place in order_of(number, len(left)):
-            rival = left[place]
-            block = _run_block(bench, rival, pace.settle_seconds, pace.counted_seconds, rivals.index(rival))
-            blocks[rival].append(block)
+        for place in order_of_pass(number, len(rivals)):
+            if (rival := rivals[place]) in left:
+                block = _run_block(bench, rival, pace.settle_seconds, pace.counted_seconds, place)
+                blocks[rival].append(block)
         # A wrong one may be fast.
         _out(bench, rivals, launches)
         middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left if not rival.wrong}
@@ -172,9 +174,9 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         median = statistics.median(block.us for block in taken)
         joules = statistics.mean(powers) * median / 1e6 if powers else None
         untold = joules is None and pace.block_seconds >= METERED_SECONDS
-        rival.taken[Policy.SUSTAINED] = Taken(
-            tuple(block.us for block in taken), taken[-1].clocks, NO_ENERGY if untold else "", joules
-        )
+        slowed = any(DISTURBING & set(block.clocks.throttle_reasons) for block in taken)
+        remark = "; ".join(said for said, so in ((NO_ENERGY, untold), (SLOWED, slowed)) if so)
+        rival.taken[Policy.SUSTAINED] = Taken(tuple(block.us for block in taken), taken[-1].clocks, remark, joules)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
@@ -209,6 +211,15 @@ def order_of(number: int, count: int) -> list[int]:
     Random rather than rotated: a rival that always ran behind the same one would inherit the clock that it leaves.
     """
     return random.Random(number).sample(range(count), count)
+
+
+def order_of_pass(number: int, count: int) -> list[int]:
+    """The order of a pass of blocks: every other one reverses the one before.
+
+    On a card that grows hotter from block to block, two blocks of each rival then say how they compare.
+    """
+    order = order_of(number // 2, count)
+    return order[::-1] if number % 2 else order
 
 
 def undisturbed(turns: list[Turn]) -> list[Turn]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from benchmarks import tuned_twice
 from benchmarks.repeatability import table
-from benchmarks.tuned_twice import ENDS, Pair, pairs_in, summary
+from benchmarks.tuned_twice import ENDS, Pair, Tune, pairs_in, summary
 from space.kinds.gemm import Gemm
-from tests.support import FAMILY, PROVENANCE, measured, study_key
+from space.registry import family_named
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Ratio
+from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 
@@ -36,10 +39,10 @@ def test_a_config_keeps_the_promise_where_all_its_times_lie_together() -> None:
 def test_winners_that_differ_agree_only_if_they_are_as_fast() -> None:
     one, other = FAMILY.config({"tile_n": 128}), FAMILY.config({"tile_n": 256})
     pairs = [
-        Pair(PROBLEM, one, one, None),
-        Pair(PROBLEM, one, other, Ratio(1.009, 1.002, 1.016, True)),
-        Pair(PROBLEM, one, other, Ratio(1.011, 0.99, 1.03, True)),
-        Pair(PROBLEM, one, one.changed({"raster_group": 16}), Ratio(1.021, 1.02, 1.022, True)),
+        Pair(PROBLEM, one, one, None, ()),
+        Pair(PROBLEM, one, other, Ratio(1.009, 1.002, 1.016, True), ()),
+        Pair(PROBLEM, one, other, Ratio(1.011, 0.99, 1.03, True), ()),
+        Pair(PROBLEM, one, one.changed({"raster_group": 16}), Ratio(1.021, 1.02, 1.022, True), ()),
     ]
     assert [pair.tied for pair in pairs] == [True, True, False, False]
     assert [pair.alike for pair in pairs] == [True, False, False, True]
@@ -58,7 +61,7 @@ def test_a_problem_that_fails_or_has_no_time_is_a_line_and_costs_no_other_its_ow
         if problem == PROBLEM:
             raise RuntimeError("the GPU process was lost")
         now[0] = 9.0
-        return Pair(problem, one, one, None)
+        return Pair(problem, one, one, None, ())
 
     published = list[str]()
     monkeypatch.setattr(tuned_twice, "tuned_twice", both)
@@ -68,9 +71,9 @@ def test_a_problem_that_fails_or_has_no_time_is_a_line_and_costs_no_other_its_ow
     monkeypatch.setattr(sys, "argv", ["x", "--seconds", "5", *(f"bf16:{shape}" for shape in shapes)])
     tuned_twice.main()
     table, said = published
-    assert table.splitlines()[2:] == [Pair(Gemm.parse("64x64x64"), one, one, None).line]
+    assert table.splitlines()[2:] == [Pair(Gemm.parse("64x64x64"), one, one, None, ()).line]
     assert said.startswith("1 of 1 pairs of tunes")
-    assert said.splitlines()[1:] == [
+    assert said.splitlines()[1:3] == [
         "- bf16 nt 4096x4096x4096: RuntimeError: the GPU process was lost", "- bf16 nt 128x64x64: no time was left"
     ]  # fmt: skip
     assert "the GPU process was lost" in capsys.readouterr().out
@@ -93,4 +96,24 @@ def test_pairs_are_those_of_the_stores_that_tunes_left(tmp_path: Path) -> None:
     assert (apart.first, apart.second, same.first, same.versus) == (one, other, one, None)
     assert apart.versus
     assert apart.versus.value == pytest.approx(1.2)
-    assert summary([apart, same]).endswith("Winners that differ are 20.00% apart at most.")
+    assert "Winners that differ are 20.00% apart at most." in summary([apart, same])
+
+
+def test_ratios_of_two_tunes_are_apart_by_turn_and_by_median() -> None:
+    ours, library = FAMILY.config({"tile_n": 64}), family_named("cublaslt").config({"rank": 0})
+    won = measured(ours, 8.0, PROBLEM, "final", policy=Policy.CHAIN)
+    (best,) = bests_of(PROBLEM, [StoredMeasurement(1, 1, DEVICE, "cuda", datetime.now(UTC), PROVENANCE, won)], 1, {})
+
+    def tuned(clock: list[float]) -> Tune:
+        taken = {}
+        for config, times_us in ((library, [10.0, 10.0, 10.5]), (ours, [8.0, 8.0, 8.0])):
+            times = tuple(us * slow for us, slow in zip(times_us, clock, strict=True))
+            taken[config] = replace(won, config=config, samples_us=times)
+        return Tune(best, {Policy.CHAIN: taken})
+
+    (of_ours,) = Pair.of(tuned([1.0, 1.0, 1.0]), tuned([1.0, 1.2, 1.1])).ratios
+    # The clock moves the library's median to a turn in which it was slow.
+    assert (of_ours.policy, of_ours.by_turn) == (Policy.CHAIN, 0)
+    assert of_ours.by_median == pytest.approx(0.0476, abs=1e-3)
+    lines = summary([Pair(PROBLEM, ours, ours, None, [of_ours])]).splitlines()
+    assert lines[-1] == "| chain | 1 | 0.00% | 0.00% | 4.76% | 4.76% |"

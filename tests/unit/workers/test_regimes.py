@@ -134,6 +134,14 @@ def test_a_short_graphs_burst_is_its_second_run_and_a_long_ones_its_only_one(us:
     assert made._rivals[0].taken[Policy.BURST].samples_us == ((us,) if runs == 2 else (3 * us,))
 
 
+def test_two_passes_in_turn_put_each_rival_at_the_same_mean_place() -> None:
+    # So a card that slows down by the same from block to block slows all rivals' means alike.
+    first, second, third = (regimes.order_of_pass(number, 7) for number in range(3))
+    assert {first.index(rival) + second.index(rival) for rival in range(7)} == {6}
+    assert sorted(first) == sorted(third) == list(range(7))
+    assert third not in (first, second)
+
+
 def test_blocks_run_in_another_order_in_each_pass() -> None:
     bench, ran_in = Bench(own_us={64: 4.0, 128: 4.0, 192: 4.0}), list[int]()
     made = finals.Finals(bench)  # type: ignore[arg-type]
@@ -141,7 +149,29 @@ def test_blocks_run_in_another_order_in_each_pass() -> None:
         made.add(own(tile_n), "")
         made._rivals[-1].ready.timed.write = lambda place=place: ran_in.append(place)  # type: ignore[misc, attr-defined]
     regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
-    assert ran_in == [0, *regimes.order_of(0, 3), *regimes.order_of(1, 3)]
+    assert ran_in == [0, *regimes.order_of(0, 3), *regimes.order_of(0, 3)[::-1]]
+
+
+def test_of_blocks_who_is_left_takes_part_in_the_next_pass_alone() -> None:
+    bench, ran_in = Bench(own_us={64: 4.0, 128: 4.5, 192: 4.0}), list[int]()
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for place, tile_n in enumerate(bench.own_us):
+        made.add(own(tile_n), "")
+        made._rivals[-1].ready.timed.write = lambda place=place: ran_in.append(place)  # type: ignore[misc, attr-defined]
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: False)  # type: ignore[arg-type]
+    assert ran_in[4:] == [place for place in regimes.order_of_pass(1, 3) if place != 1]
+
+
+@pytest.mark.parametrize(("hot", "remark"), [(0, ""), (1, regimes.SLOWED)])
+def test_blocks_in_which_the_card_protects_itself_count_and_say_so(hot: int, remark: str) -> None:
+    clocks = [CLOCKS, *[Clocks(1200, 3201, 600.0, 87, ("sw_thermal_slowdown",))] * hot, *[CLOCKS] * 2]
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    bench.monitor.read = lambda: clocks.pop(0)
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED]
+    assert (len(taken.samples_us), taken.remark) == (regimes.SHORT.passes, remark)
 
 
 def test_every_burst_begins_behind_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,9 +238,9 @@ def test_where_every_candidate_of_the_library_loses_somewhere_the_first_that_is_
 @pytest.mark.parametrize(
     ("ours_us", "there_us", "family"),
     [
-        (7.0, [8.15] * 9, "sm90_wgmma"),
-        # More than 2 %, whatever it gains.
-        (7.0, [8.17] * 9, "cublaslt"),
+        (7.0, [8.11] * 9, "sm90_wgmma"),
+        # More than 1.5 %, whatever it gains.
+        (7.0, [8.13] * 9, "cublaslt"),
         # It gains 1.5 %, half of which is 8.06.
         (7.88, [8.05] * 9, "sm90_wgmma"),
         (7.88, [8.07] * 9, "cublaslt"),
