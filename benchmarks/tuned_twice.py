@@ -1,5 +1,5 @@
-"""Whether two whole tunes of a problem agree, and how far their ratios to the library are apart: 20 large products, each
-tuned twice in fresh stores and GPU processes.
+"""Whether two whole tunes of a problem agree, and how far their ratios to the library are apart: 20 large products,
+each tuned twice in fresh stores and GPU processes.
 
 python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
 
