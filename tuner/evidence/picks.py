@@ -1,7 +1,7 @@
 """Picks: which of several correct measurements wins under each policy, deterministically.
 
 The library's candidate wins unless one of ours is surely faster. Under any policy that shows what a user gets, what is
-served is surely slower than the library's first choice by at most 1.5 %, and by half of what it gains where the policy
+served is surely slower than the library's first choice by at most 1 %, and by half of what it gains where the policy
 decides.
 
 Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, rivals that are at most 1 % behind the
@@ -44,7 +44,7 @@ SUSTAINED_TIE: Final = 0.01
 STEP: Final = 0.005
 #: A winner is surely slower than the library's first choice by at most this share of its time under `_DEPLOYED`, and by
 #: this part of what it gains under the policy that decides.
-SLOWER, OF_GAIN = 0.015, 0.5
+SLOWER, OF_GAIN = 0.01, 0.5
 #: Why one of ours is not picked, however fast.
 LEFT_OUT: Final = "is not surely faster than the library's, or loses too much to its first choice under another policy"
 #: The family of the library that users already have.
