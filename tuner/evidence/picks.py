@@ -37,8 +37,8 @@ from workers.measurement import Measurement, Outcome, Policy
 
 #: Rivals this close to the fastest tie with it.
 TIE_BAND: Final = 0.02
-#: Rivals this close to the fastest tie with it under `sustained`. Two blocks of one kernel differ by 0.35 % (standard
-#: deviation), two of its rasters by less.
+#: Rivals this close to the fastest tie with it under `sustained`. Ratios to the library's first choice are 0.4 % apart
+#: from tune to tune (rms, benchmarks/results/tuned_twice_h100.md), two rasters of one kernel by less.
 SUSTAINED_TIE: Final = 0.01
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005

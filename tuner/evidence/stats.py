@@ -23,11 +23,11 @@ CONFIDENCE: Final = 0.95
 NORMAL: Final = 1.96
 ORDER_REACH: Final = NORMAL / 2
 #: Relative standard deviation of a block of `sustained`, of one kernel in one run: blocks are too few to show it. In
-#: finals on H100s where power decides it was 0.24 %, and 0.33 % on other H100s. Two blocks have intervals of 0.6 % on
-#: each side by that; 57 and 55 of 62 held the ratio to the library that a torch program then measured
+#: finals on H100s where power decides it was 0.24, 0.33 and 0.26 %, in three runs. Two blocks have intervals of 0.6 % on
+#: each side by that; 57, 55 and 54 of 62 held the ratio to the library that a torch program then measured
 #: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too).
 LONG_SCATTER: Final = 0.003
-#: Of shorter blocks: where power may limit the clock, 1.0 and 1.2 %, and where it can't, 0.6 and 1.0 %.
+#: Of shorter blocks: where power may limit the clock, 1.0, 1.2 and 0.8 %, and where it can't, 0.6, 1.0 and 0.5 %.
 SHORT_SCATTER, BRIEF_SCATTER = 0.011, 0.008
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
@@ -58,8 +58,8 @@ def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio
 
     Samples of equal length are taken as paired (sample i of both from turn i): the ratio is the median of the turns'
     ratios, and turns are resampled, so that drift common to both cancels. Otherwise it is that of the medians. Where
-    power decides, ratios of ten turns of `chain` repeat from run to run within 0.3 % (rms), those of medians within
-    1.4 %: the limiter moves the clock from turn to turn.
+    power decides, ratios of ten turns of `chain` repeat from tune to tune within 0.2 % (rms), those of medians within
+    1.1 % (benchmarks/results/tuned_twice_h100.md): the limiter moves the clock from turn to turn.
 
     Args:
         scatter: relative standard deviation of one sample, known from other runs. Few samples can't show it, so the

@@ -62,8 +62,8 @@ class Pace:
         return self.settle_seconds + self.counted_seconds
 
 
-#: Where power decides. The blocks of 159 rivals, in 61 finals on H100s, have a standard deviation of 0.33 %, and the
-#: first differs from the second by 0.14 % at most (median) in any place of its pass
+#: Where power decides. The blocks of 201 rivals, in 61 finals on H100s, have a standard deviation of 0.26 %, and the
+#: first differs from the second by 0.15 % at most (median) in any place of its pass
 #: (benchmarks/results/finals_h100.md). Who is 1 % behind the fastest may be picked, and the fastest of one pass may not
 #: be the fastest of both.
 LONG: Final = Pace(2.5, 0.25, 0.85, passes=2, near=0.0125)
