@@ -34,6 +34,7 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.UnknownDevice: (404, "unknown-device"),
     errors.NothingMeasured: (404, "not-measured"),
     errors.UnknownMeasurement: (404, "unknown-measurement"),
+    errors.NotComparable: (409, "not-comparable"),
     errors.UnknownStudy: (404, "unknown-study"),
     errors.CountFailed: (503, "not-counted"),
     errors.BuildRefused: (422, "build-refused"),

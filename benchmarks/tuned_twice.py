@@ -108,7 +108,9 @@ class Pair:
         """Of two tunes."""
         one, other = first.best, second.best
         same = one.config == other.config
-        apart = None if same else versus(other.winner.measurement, one.winner.measurement, one.device)
+        apart = None if same else versus(
+            other.winner.measurement, one.winner.measurement, one.device, one_run=False
+        )
         return cls(one.problem, one.config, other.config, apart, [*ratios_apart(first, second)])
 
     @property

@@ -46,6 +46,10 @@ class Reading:
         """One measurement in full."""
         return self._ask(f"/v1/measurements/{measurement_id}")
 
+    def versus(self, measurement_id: int, baseline_id: int) -> Document:
+        """How many times as fast as another measurement one is, with its 95 % interval."""
+        return self._ask(f"/v1/measurements/{measurement_id}/versus/{baseline_id}")
+
     def studies(self, **filters: str) -> Iterator[Document]:
         """Studies, newest first; `filters` are `problem` (a key) and `device`."""
         return self._service.pages("/v1/studies", filters, PAGE)

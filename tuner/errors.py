@@ -62,6 +62,10 @@ class UnknownMeasurement(TunerError):
     """The store has no such measurement, or can't read it."""
 
 
+class NotComparable(TunerError):
+    """The times of two measurements stand for different things, or one has none."""
+
+
 class UnknownStudy(TunerError):
     """The store has no such study."""
 

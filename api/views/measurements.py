@@ -1,4 +1,4 @@
-"""GET /v1/measurements:columns and /v1/measurements/{id}: many measurements in short, or one in full."""
+"""GET /v1/measurements:columns, /v1/measurements/{id} and …/versus/{id}: many in short, one in full, two compared."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.registry import problem_from_key
-from tuner.evidence.records import StoredMeasurement
-from tuner.views import studies
+from tuner.evidence.records import Ratio, StoredMeasurement
+from tuner.views import comparison, studies
 from tuner.views.measurements import MOST_ROWS, Wanted
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -95,3 +95,12 @@ async def list_measurement_columns(
 def get_measurement(measurement_id: NumberPath, views: ViewsDependency) -> StoredMeasurement:
     """One measurement with its samples, clocks, verification and provenance."""
     return studies.measurement(views.store, measurement_id)
+
+
+@router.get(
+    "/v1/measurements/{measurement_id:int}/versus/{baseline_id:int}", operation_id="compareMeasurements",
+    response_model=Ratio, responses=responses(404, 409),
+)  # fmt: skip
+def compare_measurements(measurement_id: NumberPath, baseline_id: NumberPath, views: ViewsDependency) -> Ratio:
+    """How many times as fast as another measurement one is, with its 95 % interval."""
+    return comparison.compared(views.store, measurement_id, baseline_id)

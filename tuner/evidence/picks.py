@@ -246,9 +246,14 @@ def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Seque
     return one.samples_us[:count], other.samples_us[:count]
 
 
-def versus(baseline: Measurement, ours: Measurement, device: str) -> Ratio:
-    """How many times as fast as a baseline, by two measurements of one run under one policy."""
-    return ratio(*paired(baseline, ours), scatter_of(ours.policy, ours.problem_key, device))
+def versus(baseline: Measurement, ours: Measurement, device: str, *, one_run: bool = True) -> Ratio:
+    """How many times as fast as a baseline, by two measurements under one policy.
+
+    Args:
+        one_run: whether both were taken in the same finals.
+    """
+    samples = paired(baseline, ours) if one_run else (baseline.samples_us, ours.samples_us)
+    return ratio(*samples, scatter_of(ours.policy, ours.problem_key, device), one_run=one_run)
 
 
 def _surely_slower(one: Measurement, other: Measurement, device: str) -> bool:

@@ -23,8 +23,8 @@ CONFIDENCE: Final = 0.95
 NORMAL: Final = 1.96
 ORDER_REACH: Final = NORMAL / 2
 #: Relative standard deviation of a block of `sustained`, of one kernel in one run: blocks are too few to show it. In
-#: finals on H100s where power decides it was 0.24, 0.33 and 0.26 %, in three runs. Two blocks have intervals of 0.6 % on
-#: each side by that; 57, 55 and 54 of 62 held the ratio to the library that a torch program then measured
+#: three runs on H100s where power decides it was 0.24, 0.33 and 0.26 %. Two blocks have intervals of 0.6 % on each side
+#: by that; 57, 55 and 54 of 62 held the ratio to the library that a torch program then measured
 #: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too).
 LONG_SCATTER: Final = 0.003
 #: Of shorter blocks: where power may limit the clock, 1.0, 1.2 and 0.8 %, and where it can't, 0.6, 1.0 and 0.5 %.
@@ -53,20 +53,21 @@ def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
     return LONG_SCATTER if power_decides(problem, profile) else SHORT_SCATTER
 
 
-def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0) -> Ratio:
+def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0, *, one_run: bool = True) -> Ratio:
     """How many times as fast as a baseline, with its 95 % bootstrap interval.
 
-    Samples of equal length are taken as paired (sample i of both from turn i): the ratio is the median of the turns'
-    ratios, and turns are resampled, so that drift common to both cancels. Otherwise it is that of the medians. Where
-    power decides, ratios of ten turns of `chain` repeat from tune to tune within 0.2 % (rms), those of medians within
-    1.1 % (benchmarks/results/tuned_twice_h100.md): the limiter moves the clock from turn to turn.
+    Samples of one run and of equal length are paired (sample i of both from turn i): the ratio is the median of the
+    turns' ratios, and turns are resampled, so that drift common to both cancels. Otherwise it is that of the medians.
+    Where power decides, ratios of ten turns of `chain` repeat from tune to tune within 0.2 % (rms), those of medians
+    within 1.1 % (benchmarks/results/tuned_twice_h100.md): the limiter moves the clock from turn to turn.
 
     Args:
         scatter: relative standard deviation of one sample, known from other runs. Few samples can't show it, so the
             interval is at least as wide as it makes theirs, and a single one counts.
+        one_run: whether both were taken in the same finals.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
-    paired = len(baseline) == len(ours) and (len(ours) > 1 or scatter > 0)
+    paired = one_run and len(baseline) == len(ours) and (len(ours) > 1 or scatter > 0)
     rng = np.random.default_rng(_SEED)
     if paired:
         turns = baseline / ours

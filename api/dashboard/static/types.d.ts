@@ -1148,6 +1148,7 @@ declare namespace Api {
     P extends "/v1/workers" ? WorkersPage :
     P extends "/healthz" ? Health :
     P extends "/readyz" ? Readiness :
+    P extends `/v1/measurements/${string}/versus/${string}` ? Ratio :
     P extends `/v1/builds/${string}/cubin` ? CubinOut :
     P extends `/v1/campaigns/${string}/problems` ? CampaignProblemsPage :
     P extends `/v1/campaigns/${string}/problems:columns` ? CampaignColumnsOut :

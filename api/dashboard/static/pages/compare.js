@@ -2,11 +2,9 @@
 
 import "../charts/strips.js";
 import { Refusal } from "../lib/api.js";
-import { clock, number, quantile, SIGNS, times, us, verdict } from "../lib/format.js";
+import { clock, number, SIGNS, times, us, verdict } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
-
-const RESAMPLES = 1000;
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -14,7 +12,9 @@ export async function open(page) {
   const ids = [page.param("a"), page.param("b")];
   if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.", "");
   const [a, b] = await Promise.all(ids.map((id) => page.get(`/v1/measurements/${id}`)));
-  page.show(() => html`<h1>What differs?</h1>${head(a, b)}
+  const alike = a.median_us && b.median_us && a.problem.key === b.problem.key && a.policy === b.policy;
+  const ratio = alike ? await page.get(`/v1/measurements/${a.id}/versus/${b.id}`) : null;
+  page.show(() => html`<h1>What differs?</h1>${head(a, b, ratio)}
     <div class="halves"><div class="stack"><section class="card">${diff("Config", knobsOf(a), knobsOf(b), "the same config")}</section>
       <section class="card">${diff("Program and machine", programOf(a), programOf(b), "the same program on the same machine")}</section></div>
     <div class="stack">${samples(a, b)}<section class="card">${diff("State of the GPU", stateOf(a), stateOf(b), "the same clocks and power")}</section></div></div>
@@ -24,12 +24,11 @@ export async function open(page) {
 /** @param {any} a */
 const problemLink = (a) => `/problem?${new URLSearchParams({ key: a.problem.key, device: a.device })}`;
 
-/** @param {any} a @param {any} b */
-function head(a, b) {
+/** @param {any} a @param {any} b @param {any} ratio */
+function head(a, b, ratio) {
   const reasons = [a.problem.key !== b.problem.key && "the problems differ", a.policy !== b.policy && `the times stand for different things (${a.policy}, ${b.policy})`,
     a.stage !== b.stage && `one is of stage ${a.stage}, the other of ${b.stage}`, a.device_kind !== b.device_kind && "one is replayed", !(a.median_us && b.median_us) && "one has no time"].filter(Boolean);
   const side = (/** @type {string} */ name, /** @type {any} */ it) => html`<div><dt>${name}: ${it.config.family} #${it.id}, ${it.stage}, ${it.policy}, ${it.outcome}</dt><dd>${it.median_us ? us(it.median_us) : "no time"}</dd></div>`;
-  const ratio = !reasons.length || (a.median_us && b.median_us && a.problem.key === b.problem.key && a.policy === b.policy) ? bootstrap(b.samples_us, a.samples_us) : null;
   const word = verdict(ratio?.low, ratio?.high);
   return html`<dl class="facts">${side("A", a)}${side("B", b)}
     ${ratio ? html`<div><dt>A is ${word === "tied" ? "tied with" : `${word} than`} B (95 % ${ratio.low.toFixed(3)}\u00a0–\u2060\u00a0${ratio.high.toFixed(3)})</dt><dd class=${word}>${SIGNS[word]} ${times(ratio.value)}</dd></div>` : nothing}</dl>
@@ -63,22 +62,3 @@ function samples(a, b) {
   return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null, keyless: true,
     sentence: "Every sample of both; marks are medians. Where ticks overlap, neither is surely faster." }}></chart-strips></section>`;
 }
-
-/**
- * The ratio of two medians with an interval, by resampling; the same seed each time, so that a page shows the same twice.
- * @param {number[]} over @param {number[]} under @returns {{value: number, low: number, high: number} | null}
- */
-function bootstrap(over, under) {
-  if (!over.length || !under.length) return null;
-  let state = 12345;
-  const next = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-  const drawn = (/** @type {number[]} */ samples) => median(samples.map(() => samples[Math.floor(next() * samples.length)]));
-  const ratios = Array.from({ length: RESAMPLES }, () => drawn(over) / drawn(under)).sort((a, b) => a - b);
-  return { value: median(over) / median(under), low: ratios[Math.floor(RESAMPLES * 0.025)], high: ratios[Math.floor(RESAMPLES * 0.975)] };
-}
-
-/** @param {number[]} values */
-const median = (values) => quantile(values.toSorted((a, b) => a - b), 0.5);

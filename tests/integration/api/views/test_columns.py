@@ -131,6 +131,16 @@ class TestMeasurements:
         assert http.get(f"/v1/measurements/{item['id']}").json() == item
         problem_of(http.get("/v1/measurements/999999"), 404, "unknown-measurement")
 
+    def test_two_measurements_compared(self, http: TestClient, filled: Filled) -> None:
+        one, other = (
+            http.get("/v1/measurements", params={"problem": problem.key, "limit": 1}).json()["items"][0]["id"]
+            for problem in filled.problems[:2]
+        )
+        same = http.get(f"/v1/measurements/{one}/versus/{one}").json()
+        assert same["value"] == 1
+        problem_of(http.get(f"/v1/measurements/{one}/versus/{other}"), 409, "not-comparable")
+        problem_of(http.get(f"/v1/measurements/{one}/versus/999999"), 404, "unknown-measurement")
+
     def test_a_campaigns_measurements(self, http: TestClient, filled: Filled) -> None:
         body = http.get("/v1/measurements:columns", params={"campaign": filled.campaign}).json()
         assert set(column(body, "device_kind")) == {"recorded"}

@@ -131,7 +131,8 @@ def test_the_client_has_a_method_for_each_view(http: TestClient, filled: Filled)
         asked = {
             f"/v1/bests:columns?device={DEVICE}": client.best_columns("h200"),
             f"/v1/measurements:columns?problem={key}": client.measurement_columns(problem=key),
-            "/v1/measurements/7": client.measurement(7), f"/v1/studies/{study}": client.study(study),
+            "/v1/measurements/7": client.measurement(7), "/v1/measurements/7/versus/7": client.versus(7, 7),
+            f"/v1/studies/{study}": client.study(study),
             f"/v1/studies/{study}/outlook": client.study_outlook(study),
             f"/v1/ladder?n=28672&k=4096&ms=16,128&device={DEVICE}":
                 client.ladder(28672, 4096, ms="16,128", device=DEVICE),
