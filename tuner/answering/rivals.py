@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from space.devices import profile_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, NothingMeasured
-from tuner.evidence.picks import bests_of
+from tuner.evidence.picks import ahead, bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.hints import tune_command
 from workers.measurement import Policy
@@ -54,7 +54,9 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
             # A tune that has run would time no other policies if it ran again.
             raise NothingMeasured(f"{said}, but under {others}: ask for one of these, or for none")
         raise NothingMeasured(f"{said}: run `{tune_command(problem)}`")
-    return Finals(best, sorted(under, key=lambda one: one.measurement.median_us), picked_today(best, finals))
+    by_time = ahead([one.measurement for one in under])
+    rivals = sorted(under, key=lambda one: by_time.index(one.measurement))
+    return Finals(best, rivals, picked_today(best, finals))
 
 
 def _policies_of(store: Store, problem: Problem, device: str) -> str:

@@ -16,7 +16,7 @@ from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, st
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.errors import NothingCorrect
-from tuner.evidence.picks import LIBRARY
+from tuner.evidence.picks import LIBRARY, ahead
 from tuner.evidence.store import Store
 from tuner.hints import flags_of
 from tuner.settings import settings
@@ -134,7 +134,7 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
     print_comparison(best)
     ours = [m for m in report.finals if m.config.family != LIBRARY and m.policy is best.policy]
     if best.config.family == LIBRARY and ours:
-        own = min(ours, key=lambda m: m.median_us)
+        own = ahead(ours)[0]
         out(f"  the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}")
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "

@@ -247,7 +247,10 @@ def _finals(
             not family_named(one.config.family).own, stored.id in served, stored.revoked, one.clocks,
             one.product_joules,
         ))  # fmt: skip
-    return sorted(made, key=lambda final: (final.policy, final.median_us or float("inf"), final.measurement_id))
+    last = float("inf")
+    return sorted(made, key=lambda final: (
+        final.policy, last if final.behind is None else final.behind, final.median_us or last, final.measurement_id
+    ))  # fmt: skip
 
 
 def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int]) -> list[Pick]:
