@@ -242,7 +242,7 @@ def test_retune_counts_what_could_not_be_measured_apart(
     with Store.open(database_url(db)) as store:
         best = keep_best(store)
     done = [Retuned(Stale(best, ("a new driver",)), None, None, stands=False, why="the GPU fell off the bus"),
-            Retuned(Stale(best, ("a new driver",)), best, 12.0, stands=True, why="")]  # fmt: skip
+            Retuned(Stale(best, ("a new driver",)), best, best.winner.measurement, stands=True, why="")]  # fmt: skip
     monkeypatch.setattr(retune_command, "measure_again", lambda *_: iter(done))
     with pytest.raises(typer.Exit) as ended:
         retune_command.retune(device="recorded:h200", db=db)
