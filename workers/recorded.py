@@ -39,6 +39,7 @@ MAX_SECONDS: Final = 60.0
 USUAL_SECONDS: Final = 0.02
 
 Sleep = Callable[[float], None]
+_STANDS: Final = "stands for another config of its structure, which the recorded finals lack"
 _NOTHING_MEASURED: Final[dict[str, Any]] = {"samples_us": (), "clocks": None, "verification": None}
 
 
@@ -118,14 +119,11 @@ class RecordedRound:
         than the library, so that its ratio is marked unpaired.
         """
         measured: list[Measurement] = []
-        standing_for: dict[Config, Config] = {}
-        for finalist in finalists:
-            standing_for.setdefault(self._in_full(finalist), finalist)
+        stands = dict.fromkeys(self._in_full(finalist) for finalist in finalists)
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
-            for config, finalist in standing_for.items():
+            for config in stands:
                 if (one := known.get(config.key)) is not None:
-                    said = f"stands for {finalist.key}, which the recorded finals lack"
-                    measured.append(one if config in finalists else _with_note(one, said))
+                    measured.append(one if config in finalists else _with_note(one, _STANDS))
                 elif policy is self.policy and config.key in self._screened:
                     measured.append(self._scaled(config))
             library = [one for one in known.values() if _is_library(one)]

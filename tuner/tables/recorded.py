@@ -32,20 +32,35 @@ class RecordedBests:
     """
 
     def __init__(self, tables: Iterable[Path]) -> None:
-        self._tables = [TableBests(read_table(path)) for path in tables]
+        self._tables = {path.parent.name: TableBests(read_table(path)) for path in tables}
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model."""
-        profile = find_profile(device)
-        recorded = [best for table in self._tables if (best := table.best(problem, device, policy))]
-        if profile is None or not recorded:
+        profile, answered = find_profile(device), self._answered(problem, device, policy)
+        if profile is None or answered is None:
             return None
-        here = source_here(problem, profile.arch.name)
-        found = min(recorded, key=lambda best: _rank(best, here))
+        _, found = answered
         winner = found.winner
+        here = source_here(problem, profile.arch.name)
         said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
         note = noted(winner.measurement.note, said)
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
+
+    def folder_with(self, problem: Problem, device: str) -> str | None:
+        """The folder of the recording that answers a problem; None where none does."""
+        answered = self._answered(problem, device, None)
+        return answered[0] if answered else None
+
+    def _answered(self, problem: Problem, device: str, policy: Policy | None) -> tuple[str, Best] | None:
+        """The folder that answers, and its best."""
+        profile = find_profile(device)
+        recorded = [
+            (folder, best) for folder, table in self._tables.items() if (best := table.best(problem, device, policy))
+        ]
+        if profile is None or not recorded:
+            return None
+        here = source_here(problem, profile.arch.name)
+        return min(recorded, key=lambda each: _rank(each[1], here))
 
 
 def _rank(best: Best, here: str) -> tuple[int, bool, float]:
