@@ -61,7 +61,8 @@ def tune(
     budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
         notes.print(_NO_SAMPLER)
-    with open_worker(_word(device, problem), settings()) as worker, _store_for(worker, problem, no_rule or (), db) as store:
+    opened = open_worker(_word(device, problem), settings())
+    with opened as worker, _store_for(worker, problem, no_rule or (), db) as store:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         if not as_json:
