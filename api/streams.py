@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from anyio import to_thread
 from fastapi import Request
 
 from api.auth import TokenCache
+from api.concurrency import ConcurrencyLimit
 from api.http_errors import HttpError
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class EventStreams:
     """The open event streams."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._turn, self._limit = asyncio.Lock(), ConcurrencyLimit(1)
         self._open: Counter[str] = Counter()
 
     @contextmanager
@@ -53,12 +53,12 @@ class EventStreams:
                 del self._open[caller]
 
     async def poll(self, call: Callable[[], T]) -> T:
-        """Reads the store for a stream in a thread: one stream at a time, at most a fifth of the time."""
+        """Reads the store for a stream in a thread of its own: one stream at a time, at most a fifth of the time."""
         await self._turn.acquire()
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            return await to_thread.run_sync(call)
+            return await self._limit.run(call)
         finally:
             loop.call_later(_REST * (loop.time() - began), self._turn.release)
 

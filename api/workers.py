@@ -115,9 +115,12 @@ class WorkersQuery(PageQuery):
 @router.post(
     "/v1/workers", operation_id="registerWorker", status_code=201, responses=responses(409)
 )  # fmt: skip
-def register_worker(body: WorkerIn, workers: WorkersDependency, caller: Worker) -> WelcomeOut:
+async def register_worker(
+    body: WorkerIn, workers: WorkersDependency, limit: RoundCallLimit, caller: Worker
+) -> WelcomeOut:
     """Registers a worker on one device. It belongs to the caller's token. No two live workers share a GPU."""
-    return WelcomeOut.of(workers.register(body.name, DeviceFacts(**body.facts.model_dump()), caller.token_id))
+    facts = DeviceFacts(**body.facts.model_dump())
+    return WelcomeOut.of(await limit.run(lambda: workers.register(body.name, facts, caller.token_id)))
 
 
 @router.get("/v1/workers", operation_id="listWorkers", dependencies=[Reader], responses=responses())

@@ -17,6 +17,7 @@ from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.workers import Workers
 
 BODY: dict[str, Any] = {
     "name": "nightly",
@@ -193,6 +194,19 @@ def fleet(store: Store) -> Fleet:
 class TestWorkersAndRounds:
     def register(self, http: TestClient, **change: Any) -> httpx2.Response:  # noqa: ANN401
         return http.post("/v1/workers", json={"name": "node-1", "facts": asdict(facts()) | change})
+
+    def test_a_worker_registers_on_no_thread_of_other_requests(
+        self, http: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        register, taken = Workers.register, list[int]()
+
+        def seen(*given: Any) -> Any:  # noqa: ANN401
+            taken.append(from_thread.run_sync(lambda: to_thread.current_default_thread_limiter().borrowed_tokens))
+            return register(*given)
+
+        monkeypatch.setattr(Workers, "register", seen)
+        assert self.register(http).status_code == 201
+        assert taken == [0]
 
     def claimed(self, http: TestClient) -> dict[str, Any]:
         worker = self.register(http).json()["worker_id"]

@@ -60,5 +60,5 @@ function samples(a, b) {
     name: `${name}: ${it.config.family}`, note: `${it.samples_us.length} samples`, samples: it.samples_us, median: it.median_us, kind }));
   if (!strips.length || a.problem.key !== b.problem.key) return nothing;
   return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null, keyless: true,
-    sentence: "Every sample of both; marks are medians. Where ticks overlap, neither is surely faster." }}></chart-strips></section>`;
+    sentence: "Every sample of both; marks are medians. The ratio above goes turn by turn where both are of the same finals." }}></chart-strips></section>`;
 }
