@@ -63,7 +63,7 @@ class UnknownMeasurement(TunerError):
 
 
 class NotComparable(TunerError):
-    """The times of two measurements stand for different things, or one has none."""
+    """The times of two measurements stand for different things, or one can't be true."""
 
 
 class UnknownStudy(TunerError):

@@ -20,7 +20,6 @@ from typing import Any, Final, Self
 
 from space.config import Config
 from space.devices import find_profile
-from space.families.common import starts_early
 from space.problem import Problem
 from space.rank import power_decides
 from space.registry import family_named
@@ -39,7 +38,9 @@ MAX_SECONDS: Final = 60.0
 USUAL_SECONDS: Final = 0.02
 
 Sleep = Callable[[float], None]
-_STANDS: Final = "stands for another config of its structure, which the recorded finals lack"
+#: Samples of a screening that stands in finals, fewer than any finals have.
+_OF_SCALED: Final = 2
+_BESIDE: Final = "not chosen by this search: it took part in the recorded finals, and is of a finalist's structure"
 _NOTHING_MEASURED: Final[dict[str, Any]] = {"samples_us": (), "clocks": None, "verification": None}
 
 
@@ -110,20 +111,21 @@ class RecordedRound:
             yield recorded
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists, in their order, and of the library, by policy.
+        """Recorded finals of the finalists and of the library, by policy.
 
-        Where power decides, another search may have sent another config of a structure to the finals: the first of its
-        structure that has a time under the deciding policy stands for a finalist that has none, and its notes say so.
+        Where power decides, another search may have sent another config of a structure to the finals: all of the
+        finalists' structures that have a time under the deciding policy take part, in the recording's order, and the
+        notes of those that are no finalists say so.
         Under the policy of the screenings, a finalist that was only screened is scaled to finals: its samples are
-        multiplied by the median ratio of the candidates that were in both, and its note says so. It has fewer samples
-        than the library, so that its ratio is marked unpaired.
+        multiplied by the median ratio of the candidates that were in both, and its note says so. It keeps its last two
+        samples, fewer than any finals have: no ratio takes them for turns of these.
         """
         measured: list[Measurement] = []
-        stands = dict.fromkeys(self._in_full(finalist) for finalist in finalists)
+        taking_part = self._in_full(finalists)
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
-            for config in stands:
+            for config in taking_part:
                 if (one := known.get(config.key)) is not None:
-                    measured.append(one if config in finalists else _with_note(one, _STANDS))
+                    measured.append(one if config in finalists else _with_note(one, _BESIDE))
                 elif policy is self.policy and config.key in self._screened:
                     measured.append(self._scaled(config))
             library = [one for one in known.values() if _is_library(one)]
@@ -131,17 +133,24 @@ class RecordedRound:
         self._pass(len(finalists) * USUAL_SECONDS)
         return tuple(measured)
 
-    def _in_full(self, finalist: Config) -> Config:
-        """What stands for a finalist; itself unless the recording has another of its structure and not it."""
-        decides = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
-        if not self._power_decides or finalist.key in decides:
-            return finalist
-        alike = (
-            one.config for one in decides.values()
-            if one.outcome is Outcome.CORRECT and structure_of(one.config) == structure_of(finalist)
-            and starts_early(one.config) == starts_early(finalist)
+    def _in_full(self, finalists: Sequence[Config]) -> list[Config]:
+        """What takes part in finals: where power decides, all of the finalists' structures that were timed in full, and
+        finalists of other structures.
+        """
+        deciding = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
+        if not self._power_decides:
+            return list(finalists)
+        structures = {structure_of(finalist) for finalist in finalists}
+        timed = {
+            structure_of(one.config) for one in deciding.values()
+            if one.outcome is Outcome.CORRECT and not _is_library(one)
+        }  # fmt: skip
+        every = (one.config for known in (deciding, *self._final.values()) for one in known.values())
+        recorded = dict.fromkeys(
+            config for config in every
+            if family_named(config.family).own and structure_of(config) in structures & timed
         )  # fmt: skip
-        return next(alike, finalist)
+        return [*recorded, *(config for config in finalists if structure_of(config) not in timed)]
 
     def _replayed(self, config: Config) -> Measurement:
         recorded = self._screened.get(config.key)
@@ -155,7 +164,7 @@ class RecordedRound:
 
     def _scaled(self, config: Config) -> Measurement:
         screened = self._screened[config.key]
-        samples = tuple(sample * self._hotter for sample in screened.samples_us)
+        samples = tuple(sample * self._hotter for sample in screened.samples_us[-_OF_SCALED:])
         said = f"screened only, times {self._hotter:.3f} as in finals"
         return replace(_with_note(screened, said), stage="final", samples_us=samples)
 

@@ -101,6 +101,6 @@ def get_measurement(measurement_id: NumberPath, views: ViewsDependency) -> Store
     "/v1/measurements/{measurement_id:int}/versus/{baseline_id:int}", operation_id="compareMeasurements",
     response_model=Ratio, responses=responses(404, 409),
 )  # fmt: skip
-def compare_measurements(measurement_id: NumberPath, baseline_id: NumberPath, views: ViewsDependency) -> Ratio:
+async def compare_measurements(measurement_id: NumberPath, baseline_id: NumberPath, views: ViewsDependency) -> Ratio:
     """How many times as fast as another measurement one is, with its 95 % interval."""
-    return comparison.compared(views.store, measurement_id, baseline_id)
+    return await views.run(lambda: comparison.compared(views.store, measurement_id, baseline_id))

@@ -74,7 +74,7 @@ def _driver() -> Check:
 def _gpu() -> Check:
     count = gpu_count()
     if not count:
-        return Check("gpu", "absent", "no GPU responds", "use --device recorded:h200")
+        return Check("gpu", "absent", "no GPU responds; recordings are replayed in its place", "")
     name = ctypes.create_string_buffer(96)
     ctypes.CDLL("libcuda.so.1").cuDeviceGetName(name, 96, 0)
     return Check("gpu", "ok", f"{count} GPU, cuda:0 is {name.value.decode()}")

@@ -121,7 +121,7 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         return
     policy = found.best.policy.value
     place = "is served" if found.best.served else f"is the best under {policy}, which is not the served one"
-    console.print(f"finals under {policy}, fastest first; * {place}")
+    console.print(f"finals under {policy}, fastest first, turn by turn; * {place}")
     for number, one in rivals:
         low, high = median_interval_us(one, found.best.device)
         mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from tuner.cli.options import Db, Device, Json, existing_store
+from space.devices import DEFAULT_DEVICE
+from tuner.cli.options import AUTO, Db, Device, Json, existing_store
 from tuner.cli.output import console, emit, notes
+from tuner.cli.replayed import word_for
 from tuner.cli.tune import say_device
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
 from tuner.exits import EXIT_NOTHING
 from tuner.settings import settings
 from tuner.studying.guidance import guidance_for
-from tuner.studying.open_worker import open_worker
+from tuner.studying.open_worker import driver_present, open_worker
 from tuner.studying.records import Budget
 from tuner.studying.retune import Retuned, Stale, compare
 from tuner.studying.retune import retune as measure_again
+from workers.ports import Worker
 
 
 def retune(
@@ -36,23 +42,44 @@ def retune(
     unless today's program has run on their problem. The slowest problems come first. Exits with 6 if one could not be
     measured: its old best stays served, marked stale.
     """
-    with existing_store(db) as store, open_worker(device, settings()) as worker:
-        say_device(worker.facts)
-        guidance = guidance_for(worker.facts.name, settings().model_dir)
-        found = store.bests_by_policy(worker.facts.name)
-        ours = [best for best in found if best.device_kind == worker.facts.kind]
-        compared = list(compare(store, worker, ours, guidance.model_of(worker.facts.name)))
-        chosen = sorted((each for each in compared if each.changes or not stale), key=lambda each: -each.best.median_us)
-        if dry_run:
-            _show_stale(chosen, sum(best.served for best in ours), as_json)
-            return
-        done: list[Retuned] = []
-        for again in measure_again(store, worker, chosen, Budget(candidates), guidance, seconds):
-            done.append(again)
-            notes.print(f"{len(done)}/{len(chosen)}  {_line(again)}")
-        _show_retuned(done, len(chosen) - len(done), as_json)
-        if any(each.best is None for each in done):
-            raise typer.Exit(EXIT_NOTHING)
+    ends = time.monotonic() + (math.inf if seconds is None else seconds)
+    listed, done, of, left = list[Stale](), list[Retuned](), 0, 0
+    with existing_store(db) as store:
+        for worker, ours in _workers(store, device):
+            guidance = guidance_for(worker.facts.name, settings().model_dir)
+            of += sum(best.served for best in ours)
+            compared = compare(store, worker, ours, guidance.model_of(worker.facts.name))
+            chosen = sorted((one for one in compared if one.changes or not stale), key=lambda one: -one.best.median_us)
+            listed += chosen
+            if dry_run:
+                continue
+            measured = len(done)
+            for again in measure_again(store, worker, chosen, Budget(candidates), guidance, ends - time.monotonic()):
+                done.append(again)
+                notes.print(f"{len(done)}/{len(listed)}  {_line(again)}")
+            left += len(chosen) - (len(done) - measured)
+    if dry_run:
+        _show_stale(listed, of, as_json)
+        return
+    _show_retuned(done, left, as_json)
+    if any(each.best is None for each in done):
+        raise typer.Exit(EXIT_NOTHING)
+
+
+def _workers(store: Store, device: str) -> Iterator[tuple[Worker, Sequence[Best]]]:
+    """The worker that the device names, with the bests that it measures again; without a GPU, a worker for each
+    recording from which problems of bests are answered.
+    """
+    replays = device == AUTO and not driver_present()
+    known = store.bests_by_policy(DEFAULT_DEVICE) if replays else []
+    for place, word in enumerate(dict.fromkeys(word_for(device, best.problem) for best in known) or [device]):
+        with open_worker(word, settings()) as worker:
+            if not place:
+                say_device(worker.facts)
+            yield worker, [
+                best for best in known or store.bests_by_policy(worker.facts.name)
+                if best.device_kind == worker.facts.kind and word_for(device, best.problem) == word
+            ]  # fmt: skip
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:

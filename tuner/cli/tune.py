@@ -12,9 +12,10 @@ from space.devices import DEFAULT_DEVICE, find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import live_line
-from tuner.cli.options import AUTO, Db, Device, Json, NoRule, is_there, open_store, store_url
+from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, store_url
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
+from tuner.cli.replayed import word_for
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, ahead
 from tuner.evidence.store import Store
@@ -23,9 +24,8 @@ from tuner.settings import settings
 from tuner.studying import study
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import guidance_for
-from tuner.studying.open_worker import devices_with, driver_present, open_worker
+from tuner.studying.open_worker import devices_with, open_worker
 from tuner.studying.study import Budget, Progress, Report
-from tuner.tables.recorded import recorded_bests
 from workers.measurement import DeviceFacts
 from workers.ports import Worker
 
@@ -61,7 +61,7 @@ def tune(
     budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
         notes.print(_NO_SAMPLER)
-    opened = open_worker(_word(device, problem), settings())
+    opened = open_worker(word_for(device, problem), settings())
     with opened as worker, _store_for(worker, problem, no_rule or (), db) as store:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
@@ -74,14 +74,6 @@ def tune(
             emit(_report_json(report))
         else:
             _print_report(report, worker.facts, db)
-
-
-def _word(device: str, problem: Problem) -> str:
-    """What opens the device: without a GPU, `auto` is the recording that answers the problem."""
-    if device != AUTO or driver_present():
-        return device
-    folder = recorded_bests(settings().recorded_dir).folder_with(problem, DEFAULT_DEVICE)
-    return f"recorded:{folder}" if folder else device
 
 
 def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: str | None) -> Store:
@@ -164,10 +156,13 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
     there = f" --db {shlex.quote(db)}" if db else ""
+    if facts.kind == "recorded" and facts.name != DEFAULT_DEVICE:
+        # What answers a question without a device is another card.
+        there = f" --device {shlex.quote(facts.name)}{there}"
     out()
     out("next:")
     out(f"  gemmtune best {problem.shape}{flags_of(problem)}{there}")
-    out(f"  gemmtune serve{there}")
+    out(f"  gemmtune serve{f' --db {shlex.quote(db)}' if db else ''}")
     if facts.kind != "recorded":
         out(f"  gemmtune export --format json --out table.json{there}")
 

@@ -227,8 +227,8 @@ def _shares(rivals: Sequence[Measurement]) -> list[float]:
     if rivals[0].policy is not Policy.SUSTAINED:
         return [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in rivals])]
     last = min(rivals, key=lambda rival: (-len(rival.samples_us), rival.median_us))
-    pairs = (paired(rival, last) for rival in rivals)
-    return [statistics.median(ours) / statistics.median(theirs) for ours, theirs in pairs]
+    pairs = (zip(*paired(rival, last), strict=True) for rival in rivals)
+    return [statistics.median(ours / theirs for ours, theirs in pair) for pair in pairs]
 
 
 def ahead(rivals: Sequence[Measurement]) -> list[Measurement]:
@@ -274,14 +274,16 @@ def _best(rivals: Rivals, winner: StoredMeasurement, tried: int, failed: dict[st
     return Best(
         rivals.problem, rivals.device, winner.device_kind, winner,
         versus_first=_versus(library[:1], won, rivals.device),
-        versus_best=_versus([rival for rival in by_time if _is_library(rival)], won, rivals.device),
+        versus_best=_versus(library, won, rivals.device),
         runner_up=next((rival.config for rival in by_time if rival is not won), None), tried=tried, failed=failed,
         served=served,
     )  # fmt: skip
 
 
 def _versus(library: Sequence[Measurement], winner: Measurement, device: str) -> Ratio | None:
-    return versus(library[0], winner, device) if library else None
+    """Ratio to the fastest of the library, as the winner's turns show it; None without the library."""
+    ratios = (versus(rival, winner, device) for rival in library)
+    return min(ratios, key=lambda found: found.value, default=None)
 
 
 def _estimates_us(problem: Problem, device: str, rivals: Sequence[Measurement]) -> list[float]:

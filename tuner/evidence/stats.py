@@ -17,6 +17,9 @@ from tuner.evidence.records import Ratio
 from workers.measurement import Measurement, Policy
 
 RESAMPLES: Final = 2_000
+_DRAWN_AT_ONCE: Final = 200
+#: So few samples are of no finals: a replay has them where a finalist was only screened.
+FEW: Final = 2
 CONFIDENCE: Final = 0.95
 #: Standard deviations on each side of the middle that hold that share: of a normal distribution, and, as a multiple of
 #: √n, of the number of samples below the median.
@@ -67,17 +70,14 @@ def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0, *, one_r
         one_run: whether both were taken in the same finals.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
-    paired = one_run and len(baseline) == len(ours) and (len(ours) > 1 or scatter > 0)
+    paired = one_run and len(baseline) == len(ours) and (len(ours) > FEW or scatter > 0)
     rng = np.random.default_rng(_SEED)
     if paired:
         turns = baseline / ours
-        value = float(np.median(turns))
-        drawn = np.median(turns[rng.integers(len(turns), size=(RESAMPLES, len(turns)))], axis=1)
+        value, drawn = float(np.median(turns)), _resampled(turns, rng)
     else:
         value = float(np.median(baseline) / np.median(ours))
-        ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
-        base_rows = rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
-        drawn = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
+        drawn = _resampled(baseline, rng) / _resampled(ours, rng)
     (low, high), reach = _interval(drawn), _reach(baseline_us, ours_us, scatter)
     return Ratio(value, min(low, value * (1 - reach)), max(high, value * (1 + reach)), paired)
 
@@ -126,6 +126,13 @@ def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> flo
         ]
     )
     return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))
+
+
+def _resampled(samples: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Medians of samples drawn from these, in parts: a report may hold thousands."""
+    size = _DRAWN_AT_ONCE, len(samples)
+    parts = (samples[rng.integers(len(samples), size=size)] for _ in range(RESAMPLES // _DRAWN_AT_ONCE))
+    return np.concatenate([np.median(part, axis=1) for part in parts])
 
 
 def _reach(one_us: Samples, other_us: Samples, scatter: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
+from typing import Final
 
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
@@ -14,6 +15,8 @@ from workers.builder import BuildCache
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
 from workers.recording import file_name
+
+_RECORDED: Final = re.compile(r"recorded:([\w.-]+)(:realtime)?")
 
 
 def open_worker(device: str, config: Settings, build_cache: BuildCache | None = None) -> Worker:
@@ -33,7 +36,7 @@ def open_worker(device: str, config: Settings, build_cache: BuildCache | None = 
         device = "cuda:0" if driver_present() else "recorded:h200"
     if match := re.fullmatch(r"cuda:(\d+)", device):
         return _cuda_worker(int(match[1]), config, build_cache)
-    if match := re.fullmatch(r"recorded:([\w.-]+)(:realtime)?", device):
+    if match := _RECORDED.fullmatch(device):
         return _recorded_worker(match[1], config, real_time=match[2] is not None, build_cache=build_cache)
     words = ", ".join(["auto", "cuda:0", *(f"recorded:{folder.name}" for folder in recorded_devices(config))])
     raise DeviceError(f"device {device!r} is unknown: use one of {words}, or recorded:h200:realtime")
@@ -74,8 +77,9 @@ def device_here() -> str:
 
 
 def recorded_devices(config: Settings) -> list[Path]:
-    """Folders that hold recordings."""
-    return sorted({path.parent for path in config.recorded_dir.glob("*/*.parquet")})
+    """Folders that hold recordings, and whose names open them."""
+    folders = {path.parent for path in config.recorded_dir.glob("*/*.parquet")}
+    return sorted(folder for folder in folders if _RECORDED.fullmatch(f"recorded:{folder.name}"))
 
 
 def devices_with(problem: Problem, config: Settings) -> list[str]:
@@ -101,7 +105,7 @@ def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None)
     if not driver_present():
         raise DeviceError(
             f"cuda:{ordinal} was asked for, but no NVIDIA driver answers here (libcuda.so.1 with a GPU): "
-            f"install the driver, or use --device recorded:h200"
+            "install the driver, or leave --device out: recordings are replayed"
         )
     from workers.cuda.worker import CudaWorker
 

@@ -42,7 +42,10 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
             write_recording(path, problem, _facts(device, kept[0]), measured, [row.taken_at for row in kept])
             written.append(path)
     if not written:
-        raise NothingCorrect(f"the store has no correct measurement of {device} that {folder} lacks: tune there first")
+        raise NothingCorrect(
+            f"but for replays, the store has no correct measurement of {device} that {folder} lacks: "
+            "tune on the GPU first"
+        )
     return written
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.errors import UnknownDevice
-from tuner.evidence.picks import LIBRARY, ahead, versus
+from tuner.evidence.picks import LIBRARY, versus
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.tables.entries import content_of, entry
@@ -37,7 +37,6 @@ def library_best(store: Store, best: Best) -> Best | None:
         return None
     # Stored in order: the library's first choice precedes its other candidates.
     first = finals[0].measurement
-    won = ahead([final.measurement for final in finals])[0]
-    (fastest,) = (final for final in finals if final.measurement is won)
-    ratio = versus(first, won, best.device)
+    ratios = [versus(first, final.measurement, best.device) for final in finals]
+    ratio, fastest = max(zip(ratios, finals, strict=True), key=lambda each: each[0].value)
     return Best(best.problem, best.device, best.device_kind, fastest, ratio, None, None, best.tried, best.failed)

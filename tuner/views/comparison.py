@@ -6,10 +6,12 @@ from sqlalchemy import select
 
 from tuner.errors import NotComparable
 from tuner.evidence.models import MeasurementRow
+from tuner.evidence.physics import out_of_range
 from tuner.evidence.picks import versus
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.views.studies import measurement
+from workers.measurement import Outcome
 
 
 def compared(store: Store, number: int, baseline: int) -> Ratio:
@@ -17,21 +19,27 @@ def compared(store: Store, number: int, baseline: int) -> Ratio:
 
     Raises:
         UnknownMeasurement: none has such an id, or its numbers can't be true.
-        NotComparable: they are of two problems or policies, or one has no time.
+        NotComparable: they are of two problems, policies or devices, or one is not correct or can't be true.
     """
     found = {each: measurement(store, each) for each in (number, baseline)}
     for each, stored in found.items():
-        if not stored.measurement.samples_us:
-            outcome = stored.measurement.outcome.value
-            raise NotComparable(f"measurement {each} has no time, its outcome is {outcome}: choose another")
-    ours, theirs = found[number].measurement, found[baseline].measurement
-    for what, one, other in (
-        ("problem", ours.problem_key, theirs.problem_key), ("policy", ours.policy.value, theirs.policy.value),
-    ):  # fmt: skip
-        if one != other:
-            said = f"measurement {number} is of {what} {one}, {baseline} of {other}"
-            raise NotComparable(f"{said}: only times of one problem under one policy compare")
-    return versus(theirs, ours, found[number].device, one_run=_of_one_run(store, number, baseline))
+        one = stored.measurement
+        if one.outcome is not Outcome.CORRECT:
+            said = f"the outcome of measurement {each} is {one.outcome.value}"
+            raise NotComparable(f"{said}: only times of correct ones compare")
+        if said := out_of_range(one):
+            raise NotComparable(f"measurement {each} can't be true: {said}")
+    ours, theirs = found[number], found[baseline]
+    for what, mine, other in (
+        ("problem", ours.measurement.problem_key, theirs.measurement.problem_key),
+        ("policy", ours.measurement.policy.value, theirs.measurement.policy.value),
+        ("device", ours.device, theirs.device),
+    ):
+        if mine != other:
+            said = f"measurement {number} is of {what} {mine}, {baseline} of {other}"
+            raise NotComparable(f"{said}: only times of one problem on one device under one policy compare")
+    one_run = _of_one_run(store, number, baseline)
+    return versus(theirs.measurement, ours.measurement, ours.device, one_run=one_run)
 
 
 def _of_one_run(store: Store, *numbers: int) -> bool:

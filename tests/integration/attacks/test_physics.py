@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -192,7 +193,9 @@ def test_no_stored_value_breaks_a_page_or_an_answer(store: Store, database_url: 
     assert (batch.status_code, batch.json()["items"][0]["source"]) == (200, answer["source"])
     assert len(get("/v1/bests", device=DEVICE)["items"]) == 1
     by_http = get(f"/v1/tables/{DEVICE}")
-    get("/v1/measurements")
+    ids = [item["id"] for item in get("/v1/measurements")["items"]]
+    for one, other in product(ids, ids):
+        assert http.get(f"/v1/measurements/{one}/versus/{other}").status_code in (200, 404, 409)
     get("/v1/devices")
     get("/v1/best/history", **asked)
     get("/metrics")

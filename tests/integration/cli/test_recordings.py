@@ -128,7 +128,7 @@ def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_p
     assert [one.config for one, _ in saved.measurements] == CONFIGS
     with RecordedWorker(out, None) as worker:
         assert worker.facts.screens_under is worker.begin(PROBLEM).policy is Policy.BURST
-    with pytest.raises(NothingCorrect, match="tune there first"):
+    with pytest.raises(NothingCorrect, match="tune on the GPU first"):
         run("save", out, "--db", database)
     assert list(out.iterdir()) == [Path(path)]
 

@@ -1,12 +1,21 @@
-"""`gemmtune tune` on a machine without a GPU."""
+"""`gemmtune tune` and `retune` on a machine without a GPU."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from space.devices import DEFAULT_DEVICE
+from space.kinds.gemm import Gemm
 from tests.shell import Shell
+from tuner.evidence.store import Store
+from tuner.settings import settings
+from tuner.studying.guidance import guidance_for
+from tuner.studying.study import Budget, tune
+from tuner.tables.recorded import FILE, recorded_bests
+from workers.recorded import RecordedWorker
 
 #: Not among the first set of recordings; in three others.
 SHAPE = "16384x4096x4096"
@@ -14,7 +23,8 @@ SHAPE = "16384x4096x4096"
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setattr("tuner.cli.tune.driver_present", lambda: False)
+    for module in ("replayed", "retune"):
+        monkeypatch.setattr(f"tuner.cli.{module}.driver_present", lambda: False)
     return Shell(tmp_path)
 
 
@@ -23,6 +33,58 @@ def test_it_replays_the_recording_that_answers(shell: Shell) -> None:
     tuned = shell("tune", SHAPE, "--json").json
     assert answered["source"] == "recorded"
     assert (tuned["config"], tuned["median_us"]) == (answered["config"], answered["time_us"])
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [
+    ("8192x6144x4096", "bf16"), ("8192x10240x8192", "bf16"), ("8192x8192x8192", "int8"), ("16x4096x14336", "bf16"),
+])  # fmt: skip
+def test_a_whole_replay_ends_at_the_recorded_answer(shape: str, dtype: str) -> None:
+    # Each has several configs of a structure in its finals, or a twin that launches early.
+    problem, shipped = Gemm.parse(shape, dtype), Path(__file__).resolve().parents[3] / "recorded"
+    answers = recorded_bests(shipped)
+    folder, answer = answers.folder_with(problem, DEFAULT_DEVICE), answers.best(problem, DEFAULT_DEVICE)
+    assert folder is not None
+    assert answer is not None
+    guidance = guidance_for(DEFAULT_DEVICE, settings().model_dir)
+    with RecordedWorker(shipped / folder, None, compiles=False) as worker, Store.open("sqlite://", create=True) as store:
+        found = tune(store, worker, problem, Budget(96), guidance=guidance).best
+    assert (found.config, found.policy, found.median_us) == (answer.config, answer.policy, answer.median_us)
+
+
+def test_a_retune_replays_the_same_recording_and_changes_nothing(shell: Shell) -> None:
+    shell("tune", SHAPE)
+    before = shell("best", SHAPE, "--json").json
+    assert "0 of 1 bests would be measured again" in shell("retune", "--stale", "--dry-run").out
+    assert "0 of 1 winners moved" in shell("retune").out
+    after = shell("best", SHAPE, "--json").json
+    assert (before["source"], after["config"], after["time_us"]) == ("measured", before["config"], before["time_us"])
+
+
+def test_a_best_of_an_older_recording_is_retuned_by_the_one_that_answers(shell: Shell) -> None:
+    shape = "4096x4096x4096"
+    answered = shell("best", shape, "--json").json
+    shell("tune", shape, "--device", "recorded:h200", "--candidates", "4")
+    assert shell("best", shape, "--json").json["policy"] == "rounds"
+    assert "1 of 1 winners moved" in shell("retune", "--stale").out
+    found = shell("best", shape, "--json").json
+    assert (found["source"], found["time_us"]) == ("measured", answered["time_us"])
+
+
+@pytest.mark.parametrize("held", ["a table alone", "a damaged table", "a name that opens nothing"])
+def test_a_folder_that_can_t_be_replayed_is_left_out(held: str, tmp_path: Path, shell: Shell) -> None:
+    folder, shipped = tmp_path / "sets", Path(__file__).resolve().parents[3] / "recorded"
+    name = "bf16_nt_512x512x512.parquet"
+    (folder / "h200").mkdir(parents=True)
+    shutil.copy(shipped / "h200" / name, folder / "h200")
+    other = folder / ("my set" if held == "a name that opens nothing" else "mine")
+    other.mkdir()
+    shutil.copy(shipped / "h200_settled" / FILE, other)
+    if held != "a table alone":
+        shutil.copy(shipped / "h200" / name, other)
+    if held == "a damaged table":
+        (other / FILE).write_text("{")
+    shell.environment["GEMMTUNE_RECORDED_DIR"] = str(folder)
+    assert shell("tune", "512x512x512", "--candidates", "2").code == 0
 
 
 def test_a_word_that_names_a_recording_means_that_one(shell: Shell) -> None:

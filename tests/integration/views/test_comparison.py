@@ -66,10 +66,21 @@ def test_what_does_not_compare_is_refused(database_url: str, finals: list[Stored
         burst = store.record_many(
             store.begin_study(study_key()).id, [measured(ONE, stage="final", policy=Policy.BURST)], PROVENANCE
         )[0]
+        card = store.begin_study(study_key(device="NVIDIA L40S"))
+        (foreign,) = store.record_many(card.id, [measured(ONE, stage="final", policy=Policy.CHAIN)], PROVENANCE)
         for one, other, said in (
-            (finals[0], elsewhere, PROBLEM.key), (finals[0], burst, "of policy chain"), (elsewhere, wrong, "no time"),
+            (finals[0], elsewhere, PROBLEM.key), (finals[0], burst, "of policy chain"),
+            (elsewhere, wrong, "is timeout"), (finals[0], foreign, f"of device {DEVICE}, "),
         ):  # fmt: skip
             with pytest.raises(NotComparable, match=said):
                 compared(store, one.id, other.id)
         with pytest.raises(UnknownMeasurement):
             compared(store, finals[0].id, 9_999)
+
+
+def test_times_that_cant_be_true_do_not_compare(database_url: str) -> None:
+    with Store.open(database_url, create=True) as store:
+        study = store.begin_study(study_key())
+        one, other = store.record_many(study.id, [chained(ONE, [1.0] * 3), chained(OTHER, [1e10] * 3)], PROVENANCE)
+        with pytest.raises(NotComparable, match="can't be true"):
+            compared(store, one.id, other.id)

@@ -147,7 +147,9 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
     ours, lucky, library = worker.begin(PROBLEM).finals([CONFIGS[0], CONFIGS[2]], 5)
     assert (ours.median_us, library.median_us) == (105.0, 120.0)
     # In finals the three others took 5, 10 and, once, 50 % longer than in screening.
-    assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.1))
+    assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.1, rel=2e-3))
+    # No finals have so few samples: none of its ratios is paired with theirs.
+    assert len(lucky.samples_us) == 2 < min(len(ours.samples_us), len(library.samples_us))
     assert "screened only" in lucky.note
 
 
@@ -171,44 +173,34 @@ def replayed_finals(
     return [one for one in worker.begin(problem).finals(finalists, 5) if one.policy is Policy.SUSTAINED]
 
 
-def test_finals_of_finalists_are_replayed_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finalists = [raster(128, 2), raster(64, 8)]
-    replayed = replayed_finals(tmp_path, monkeypatch, LARGE, finalists)
-    assert [one.config for one in replayed] == [*finalists, LIBRARY[0]]
-    assert not any("stands for" in one.note for one in replayed)
-
-
-def test_where_power_decides_another_of_its_structure_stands_for_a_finalist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replayed = replayed_finals(tmp_path, monkeypatch, LARGE, [raster(128, 1), raster(64, 2)])
-    assert [one.config for one in replayed] == [raster(128, 8), raster(64, 2), LIBRARY[0]]
-    assert "stands for another config of its structure, which the recorded finals lack" in replayed[0].note
-    # An early launch is another measurement.
-    early = raster(128, 1).changed({"pdl": 1})
-    assert [one.config for one in replayed_finals(tmp_path / "early", monkeypatch, LARGE, [early])] == [LIBRARY[0]]
-
-
-@pytest.mark.parametrize("finalists", [[raster(128, 8), raster(128, 1)], [raster(128, 1), raster(128, 8)]])
-def test_what_is_a_finalist_itself_stands_for_no_other(
+@pytest.mark.parametrize("finalists", [
+    [raster(128, 2)], [raster(128, 1)], [raster(128, 8), raster(128, 1)], [raster(128, 1), raster(128, 8)],
+])  # fmt: skip
+def test_where_power_decides_all_of_a_finalists_structure_that_were_timed_in_full_take_part(
     finalists: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, library = replayed_finals(tmp_path, monkeypatch, LARGE, finalists)
-    assert (ours.config, library.config) == (raster(128, 8), LIBRARY[0])
-    assert "stands for" not in ours.note
+    *ours, library = replayed_finals(tmp_path, monkeypatch, LARGE, finalists)
+    # In the recording's order: so its pick is the recording's.
+    assert [one.config for one in ours] == [raster(128, 8), raster(128, 2)]
+    assert library.config == LIBRARY[0]
+    for one in ours:
+        assert ("not chosen by this search" in one.note) == (one.config not in finalists)
 
 
-def test_what_stands_for_a_finalist_does_so_under_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The finalist has bursts, and was too slow by these to be timed further.
-    slow, fast = raster(128, 1), raster(128, 8)
-    bursts = [measured(one, us, LARGE, "final", policy=Policy.BURST) for one, us in ((slow, 101.0), (fast, 100.0))]
-    rows = [*bursts, measured(fast, 100.0, LARGE, "final", policy=Policy.SUSTAINED)]
+def test_all_of_a_structure_take_part_under_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The finalist has bursts, and was too slow by these to be timed further; its early twin was timed among others.
+    slow, fast, early = raster(128, 1), raster(128, 8), raster(128, 8).changed({"pdl": 1})
+    rows = [measured(one, 100.0, LARGE, "final", policy=policy) for one, policy in (
+        (slow, Policy.BURST), (fast, Policy.BURST), (fast, Policy.SUSTAINED), (early, Policy.CHAIN_PDL),
+    )]  # fmt: skip
     rows += [measured(one, 100.0, LARGE, policy=RECORDED_SCREENING) for one in (slow, fast)]
     write_recording(tmp_path / "h200" / file_name(LARGE), LARGE, FACTS, [(row, PROVENANCE) for row in rows])
     worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
     replayed = worker.begin(LARGE).finals([slow], 5)
-    assert {one.policy for one in replayed} >= {Policy.BURST, Policy.SUSTAINED}
-    assert {one.config for one in replayed} == {fast}
+    assert {(one.policy, one.config) for one in replayed} >= {
+        (Policy.BURST, slow), (Policy.BURST, fast), (Policy.SUSTAINED, fast), (Policy.CHAIN_PDL, early),
+    }  # fmt: skip
+    assert [one.config for one in replayed if one.policy is Policy.SUSTAINED] == [fast]
 
 
 def test_elsewhere_nothing_stands_for_a_finalist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

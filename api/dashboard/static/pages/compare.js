@@ -12,13 +12,20 @@ export async function open(page) {
   const ids = [page.param("a"), page.param("b")];
   if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.", "");
   const [a, b] = await Promise.all(ids.map((id) => page.get(`/v1/measurements/${id}`)));
-  const alike = a.median_us && b.median_us && a.problem.key === b.problem.key && a.policy === b.policy;
-  const ratio = alike ? await page.get(`/v1/measurements/${a.id}/versus/${b.id}`) : null;
+  const alike = a.outcome === "correct" && b.outcome === "correct" && a.problem.key === b.problem.key && a.policy === b.policy;
+  // Refused where one of the times can't be true.
+  const ratio = alike ? await page.get(`/v1/measurements/${a.id}/versus/${b.id}`).catch(absent) : null;
   page.show(() => html`<h1>What differs?</h1>${head(a, b, ratio)}
     <div class="halves"><div class="stack"><section class="card">${diff("Config", knobsOf(a), knobsOf(b), "the same config")}</section>
       <section class="card">${diff("Program and machine", programOf(a), programOf(b), "the same program on the same machine")}</section></div>
     <div class="stack">${samples(a, b)}<section class="card">${diff("State of the GPU", stateOf(a), stateOf(b), "the same clocks and power")}</section></div></div>
     <p class="row"><a href=${`/compare?a=${b.id}&b=${a.id}`}>Swap them</a> <a href=${problemLink(a)}>${titleOfKey(a.problem.key)}</a></p>`);
+}
+
+/** @param {Error} error */
+function absent(error) {
+  if (error instanceof Refusal && error.status === 409) return null;
+  throw error;
 }
 
 /** @param {any} a */

@@ -67,15 +67,17 @@ def test_an_interval_from_few_samples_is_as_wide_as_their_known_scatter() -> Non
     assert alike.value == 1.25
     assert (alike.low, alike.high) == pytest.approx((1.25 * (1 - 0.00588), 1.25 * (1 + 0.00588)))
     # Samples that scatter more are believed.
-    apart = [10.0, 10.4], [8.0, 8.0]
+    apart = [10.0, 10.4, 10.2], [8.0, 8.0, 8.0]
     assert ratio(*apart, scatter=0.003) == ratio(*apart)
-    assert ratio([10.05, 10.05], [10.0, 10.0]).low > 1
+    assert ratio([10.05] * 3, [10.0] * 3).low > 1
     assert ratio([10.05, 10.05], [10.0, 10.0], scatter=0.003).low <= 1
     assert ratio([10.07, 10.07], [10.0, 10.0], scatter=0.003).low > 1
     assert ratio([10.05, 10.05, 10.05], [10.0], scatter=0.003).low <= 1
     single = ratio([10.0], [8.0], scatter=0.003)
     assert (single.paired, single.low) == (True, pytest.approx(1.25 * (1 - 0.00832), abs=1e-5))
+    # Nor are two of a screening turns of any finals.
     assert not ratio([10.0], [8.0]).paired
+    assert not ratio([10.0, 10.0], [8.0, 8.0]).paired
 
 
 def test_the_interval_of_two_blocks_is_as_wide_as_their_known_scatter() -> None:

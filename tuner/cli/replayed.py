@@ -1,0 +1,25 @@
+"""Which recording `--device auto` means on a machine without a GPU."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from space.devices import DEFAULT_DEVICE
+from space.problem import Problem
+from tuner.cli.options import AUTO
+from tuner.errors import TableError
+from tuner.settings import settings
+from tuner.studying.open_worker import devices_with, driver_present
+from tuner.tables.recorded import recorded_bests
+
+
+def word_for(device: str, problem: Problem) -> str:
+    """What opens the device for a problem: without a GPU, `auto` is the recording from which it is answered."""
+    if device != AUTO or driver_present():
+        return device
+    # A table may be damaged, or lie beside no recording.
+    with suppress(TableError):
+        word = f"recorded:{recorded_bests(settings().recorded_dir).folder_with(problem, DEFAULT_DEVICE)}"
+        if word in devices_with(problem, settings()):
+            return word
+    return device
