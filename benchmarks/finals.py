@@ -91,8 +91,8 @@ class Finals:
         """How much longer the fastest of fewer leaders of ours takes than the fastest of all of them."""
         decides = self.by_policy[self.decides]
         chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
-        few, all_of_them = (min(decides[one.config.key].median_us for one in some) for some in (chosen, self.own))
-        return few / all_of_them - 1
+        few, all_of_them = (ahead([decides[one.config.key] for one in some])[0] for some in (chosen, self.own))
+        return max(versus(few, all_of_them, self.device).value - 1, 0.0)
 
     def fastest(self) -> list[Measurement]:
         """The fastest of ours and of the library's under the policy that decides, where there are both."""
@@ -104,8 +104,8 @@ class Finals:
         """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
         there is none."""
         rivals = self.by_policy[self.decides].values()
-        theirs = [one.median_us for one in rivals if not family_named(one.config.family).own]
-        return theirs[0] / min(theirs) if theirs else math.nan
+        theirs = [one for one in rivals if not family_named(one.config.family).own]
+        return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
 
     def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
         """The winner if blocks scattered so around each rival's time."""

@@ -212,9 +212,9 @@ def standings(correct: Sequence[Measurement], device: str) -> list[Standing]:
     """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
     typical = _shares(correct)
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
-    surely = [_surely_slower(rival, correct[first], device) for rival in correct]
+    ratios = [versus(rival, correct[first], device) for rival in correct]
     return [
-        Standing(rival, typical[place] / typical[first] - 1, surely[place]) for place, rival in enumerate(correct)
+        Standing(rival, max(one.value - 1, 0.0), one.low > 1) for rival, one in zip(correct, ratios, strict=True)
     ]
 
 

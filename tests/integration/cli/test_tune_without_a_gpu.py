@@ -46,7 +46,8 @@ def test_a_whole_replay_ends_at_the_recorded_answer(shape: str, dtype: str) -> N
     assert folder is not None
     assert answer is not None
     guidance = guidance_for(DEFAULT_DEVICE, settings().model_dir)
-    with RecordedWorker(shipped / folder, None, compiles=False) as worker, Store.open("sqlite://", create=True) as store:
+    replayed = RecordedWorker(shipped / folder, None, compiles=False)
+    with replayed as worker, Store.open("sqlite://", create=True) as store:
         found = tune(store, worker, problem, Budget(96), guidance=guidance).best
     assert (found.config, found.policy, found.median_us) == (answer.config, answer.policy, answer.median_us)
 

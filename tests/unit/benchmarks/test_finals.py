@@ -63,7 +63,8 @@ def test_orders_are_compared_rival_by_rival(finals: Finals) -> None:
 
 def test_fewer_leaders_cost_what_their_best_is_behind(finals: Finals) -> None:
     losses = [finals.loss(*few) for few in ((1, 1), (1, 4), (3, 3))]
-    assert losses == pytest.approx([112 / 106 - 1, 0, 108.5 / 106 - 1])
+    # Over the passes that both took part in.
+    assert losses == pytest.approx([112 / 106 - 1, 0, 108 / 106 - 1])
     assert "| 3 | 4 | 0.000% | 0.00% |  |  |" in [*leaders([finals])]
     # Where `chain` decides, whose order is that by bursts here, the first is the best.
     assert Finals(finals.problem, finals.device, CLASSES[1], finals.by_policy).loss(1, 1) == 0

@@ -29,13 +29,13 @@ export function finalsCard(page, got) {
     <button type="button" class="tab small" aria-pressed=${String(name === policy)} @click=${() => { got.made = {}; page.set({ finals: name }); }}>${name}</button>`)}</span>`;
   return html`${tabs}<chart-strips .data=${{
     title: `Finals under ${policy}`, strips, unit: "µs", band: [least, least * (1 + got.study.tie_bands[policy])],
-    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians. Times in the shaded band tie.${
+    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians. The shaded band is a tie’s width; ties are judged turn by turn.${
       pick ? ` The pick is ${pick.sentence.replaceAll("%", " %").replaceAll("  ", " ")}.` : ""}`,
   }}></chart-strips>`;
 }
 
 /** @param {any} final */
 function noteOf(final) {
-  const behind = final.behind ? `${(final.behind * 100).toFixed(1)} % behind` : "the fastest";
+  const behind = final.behind ? `${(final.behind * 100).toFixed(1)} % behind` : final.behind === 0 && "the fastest";
   return [final.served && "served", behind, final.tied && "tied", final.surely_slower && !final.tied && "surely slower", final.revoked && "revoked"].filter(Boolean).join(", ");
 }
