@@ -30,7 +30,7 @@ def test_a_winner_of_one_half_is_as_far_behind_as_the_other_half_says() -> None:
     assert found.behind == pytest.approx((0.1, 0.1))
     alike = halves(PROBLEM, [taken([50.0] * 12, tile_n=64), taken([60.0] * 12, tile_n=256)], DEVICE)
     assert (alike.long, alike.same, alike.behind) == (False, True, (0.0, 0.0))
-    assert row("both", [found, alike]) == "| both | 2 | 50% | 0.00% | 0.00% | 5.00% | 10.00% |"
+    assert row("both", [found, alike]) == "| both | 2 | 50% | 0.23% | 0.45% | 5.00% | 10.00% |"
 
 
 def test_finals_of_two_policies_are_not_mixed(tmp_path: Path) -> None:
