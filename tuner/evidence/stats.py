@@ -18,8 +18,8 @@ from workers.measurement import Measurement, Policy
 
 RESAMPLES: Final = 2_000
 _DRAWN_AT_ONCE: Final = 200
-#: So few samples are of no finals: a replay has them where a finalist was only screened.
-FEW: Final = 2
+#: No finals have so few samples of a policy whose scatter they show: a replay has, where a finalist was only screened.
+_FEW: Final = 2
 CONFIDENCE: Final = 0.95
 #: Standard deviations on each side of the middle that hold that share: of a normal distribution, and, as a multiple of
 #: √n, of the number of samples below the median.
@@ -70,7 +70,7 @@ def ratio(baseline_us: Samples, ours_us: Samples, scatter: float = 0.0, *, one_r
         one_run: whether both were taken in the same finals.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
-    paired = one_run and len(baseline) == len(ours) and (len(ours) > FEW or scatter > 0)
+    paired = one_run and len(baseline) == len(ours) and (len(ours) > _FEW or scatter > 0)
     rng = np.random.default_rng(_SEED)
     if paired:
         turns = baseline / ours
