@@ -142,24 +142,16 @@ def test_two_passes_in_turn_put_each_rival_at_the_same_mean_place() -> None:
     assert third not in (first, second)
 
 
-def test_blocks_run_in_another_order_in_each_pass() -> None:
-    bench, ran_in = Bench(own_us={64: 4.0, 128: 4.0, 192: 4.0}), list[int]()
-    made = finals.Finals(bench)  # type: ignore[arg-type]
-    for place, tile_n in enumerate(bench.own_us):
-        made.add(own(tile_n), "")
-        made._rivals[-1].ready.timed.write = lambda place=place: ran_in.append(place)  # type: ignore[misc, attr-defined]
-    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: True)  # type: ignore[arg-type]
-    assert ran_in == [0, *regimes.order_of(0, 3), *regimes.order_of(0, 3)[::-1]]
-
-
-def test_of_blocks_who_is_left_takes_part_in_the_next_pass_alone() -> None:
+@pytest.mark.parametrize(("kept", "second"), [(True, [0, 1, 2]), (False, [0, 2])])
+def test_blocks_run_in_another_order_in_each_pass_without_who_fell_behind(kept: bool, second: list[int]) -> None:
     bench, ran_in = Bench(own_us={64: 4.0, 128: 4.5, 192: 4.0}), list[int]()
     made = finals.Finals(bench)  # type: ignore[arg-type]
     for place, tile_n in enumerate(bench.own_us):
         made.add(own(tile_n), "")
         made._rivals[-1].ready.timed.write = lambda place=place: ran_in.append(place)  # type: ignore[misc, attr-defined]
-    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: False)  # type: ignore[arg-type]
-    assert ran_in[4:] == [place for place in regimes.order_of_pass(1, 3) if place != 1]
+    regimes.take_sustained(bench, made._rivals, regimes.SHORT, lambda rival: kept)  # type: ignore[arg-type]
+    order = regimes.order_of(0, 3)
+    assert ran_in == [0, *order, *(place for place in order[::-1] if place in second)]
 
 
 @pytest.mark.parametrize(("hot", "remark"), [(0, ""), (1, regimes.SLOWED)])
