@@ -33,6 +33,7 @@ from tuner.cli.options import (
     timing_of,
 )
 from tuner.cli.output import notes, show
+from tuner.cli.replayed import word_for_all
 from tuner.cli.shape_options import BlockScaledAs, Ms, Sources, Tf32, Tp, asked_of, shapes_told
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
@@ -159,6 +160,7 @@ def run(
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
     listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as))
+    device = word_for_all(device, listed[1])
     opened: list[Worker] = [open_worker(device, config)]
     facts = opened[0].facts
     request = _request(listed, name, ((facts.name, facts.kind),), budget, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 from space.devices import DEFAULT_DEVICE
@@ -23,3 +25,9 @@ def word_for(device: str, problem: Problem) -> str:
         if word in devices_with(problem, settings()):
             return word
     return device
+
+
+def word_for_all(device: str, problems: Iterable[Problem]) -> str:
+    """What opens the device for many: without a GPU, `auto` is the recording from which most of them are answered."""
+    words = Counter(word_for(device, problem) for problem in problems)
+    return words.most_common(1)[0][0] if words else device

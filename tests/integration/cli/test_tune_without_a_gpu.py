@@ -71,6 +71,14 @@ def test_a_best_of_an_older_recording_is_retuned_by_the_one_that_answers(shell: 
     assert (found["source"], found["time_us"]) == ("measured", answered["time_us"])
 
 
+def test_a_campaign_replays_the_recording_that_answers_most_of_its_problems(shell: Shell) -> None:
+    answered = shell("best", SHAPE, "--json").json
+    run = shell("campaign", "run", "--ladder", "m=16384 n=4096 k=4096", "--candidates", "8")
+    assert run.code == 0, run.err
+    found = shell("best", SHAPE, "--json").json
+    assert (answered["source"], found["source"], found["policy"]) == ("recorded", "measured", answered["policy"])
+
+
 @pytest.mark.parametrize("held", ["a table alone", "a damaged table", "a name that opens nothing"])
 def test_a_folder_that_can_t_be_replayed_is_left_out(held: str, tmp_path: Path, shell: Shell) -> None:
     folder, shipped = tmp_path / "sets", Path(__file__).resolve().parents[3] / "recorded"
