@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Self
 
+from benchmarks.finals import finals_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from benchmarks.restored import restored
@@ -35,7 +36,7 @@ from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Policy
 
 #: How the names of a problem's two stores end.
 ENDS: Final = ("_1.jsonl.gz", "_2.jsonl.gz")
@@ -59,21 +60,18 @@ class Tune:
 
     Attributes:
         best: what it served.
-        finals: its correct finalists, by policy and config.
+        finals: its correct finalists, by policy and their configs' keys.
     """
 
     best: Best
-    finals: Mapping[Policy, Mapping[Config, Measurement]]
+    finals: Mapping[Policy, Mapping[str, Measurement]]
 
     @classmethod
     def kept_in(cls, store: Store) -> Self:
         """The only one of a store."""
         (best,) = (best for best in store.bests() if best.served)
-        finals: dict[Policy, dict[Config, Measurement]] = {}
-        for final in (stored.measurement for stored in store.finals_beside(best.winner.id)):
-            if final.outcome is Outcome.CORRECT:
-                finals.setdefault(final.policy, {})[final.config] = final
-        return cls(best, finals)
+        (finals,) = finals_of(store)
+        return cls(best, finals.by_policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +134,11 @@ def ratios_apart(first: Tune, second: Tune) -> Iterator[Apart]:
     """Of each config that both tunes timed beside the same first choice of the library."""
     for policy, finals in first.finals.items():
         again = second.finals.get(policy, {})
-        library = next((config for config in finals if config.family == LIBRARY), None)
+        library = next((key for key, one in finals.items() if one.config.family == LIBRARY), None)
         if library is None or library not in again:
             continue
-        for config in finals.keys() & again.keys() - {library}:
-            two = [(each[library], each[config]) for each in (finals, again)]
+        for key in finals.keys() & again.keys() - {library}:
+            two = [(each[library], each[key]) for each in (finals, again)]
             by_turn = [versus(*each, first.best.device).value for each in two]
             by_median = [theirs.median_us / ours.median_us for theirs, ours in two]
             yield Apart(policy, abs(by_turn[0] / by_turn[1] - 1), abs(by_median[0] / by_median[1] - 1))

@@ -137,9 +137,9 @@ class RecordedRound:
         """What takes part in finals: where power decides, all of the finalists' structures that were timed in full, and
         finalists of other structures.
         """
-        deciding = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
         if not self._power_decides:
             return list(finalists)
+        deciding = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
         structures = {structure_of(finalist) for finalist in finalists}
         timed = {
             structure_of(one.config) for one in deciding.values()

@@ -11,7 +11,7 @@ from space.problem import Problem
 from tuner.cli.options import AUTO
 from tuner.errors import TableError
 from tuner.settings import settings
-from tuner.studying.open_worker import devices_with, driver_present
+from tuner.studying.open_worker import driver_present, opens
 from tuner.tables.recorded import recorded_bests
 
 
@@ -22,7 +22,7 @@ def word_for(device: str, problem: Problem) -> str:
     # A table may be damaged, or lie beside no recording.
     with suppress(TableError):
         word = f"recorded:{recorded_bests(settings().recorded_dir).folder_with(problem, DEFAULT_DEVICE)}"
-        if word in devices_with(problem, settings()):
+        if opens(word, problem, settings()):
             return word
     return device
 

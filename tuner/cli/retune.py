@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -43,9 +44,10 @@ def retune(
     measured: its old best stays served, marked stale.
     """
     ends = time.monotonic() + (math.inf if seconds is None else seconds)
-    listed, done, of, left = list[Stale](), list[Retuned](), 0, 0
+    listed, done, of = list[Stale](), list[Retuned](), 0
     with existing_store(db) as store:
-        for worker, ours in _workers(store, device):
+        for worker, bests in _workers(store, device):
+            ours = [best for best in bests if best.device_kind == worker.facts.kind]
             guidance = guidance_for(worker.facts.name, settings().model_dir)
             of += sum(best.served for best in ours)
             compared = compare(store, worker, ours, guidance.model_of(worker.facts.name))
@@ -53,33 +55,30 @@ def retune(
             listed += chosen
             if dry_run:
                 continue
-            measured = len(done)
             for again in measure_again(store, worker, chosen, Budget(candidates), guidance, ends - time.monotonic()):
                 done.append(again)
                 notes.print(f"{len(done)}/{len(listed)}  {_line(again)}")
-            left += len(chosen) - (len(done) - measured)
     if dry_run:
         _show_stale(listed, of, as_json)
         return
-    _show_retuned(done, left, as_json)
+    _show_retuned(done, len(listed) - len(done), as_json)
     if any(each.best is None for each in done):
         raise typer.Exit(EXIT_NOTHING)
 
 
 def _workers(store: Store, device: str) -> Iterator[tuple[Worker, Sequence[Best]]]:
-    """The worker that the device names, with the bests that it measures again; without a GPU, a worker for each
-    recording from which problems of bests are answered.
+    """The worker that the device names, with the device's bests; without a GPU, a worker for each recording from which
+    problems of bests are answered, with these.
     """
-    replays = device == AUTO and not driver_present()
-    known = store.bests_by_policy(DEFAULT_DEVICE) if replays else []
-    for place, word in enumerate(dict.fromkeys(word_for(device, best.problem) for best in known) or [device]):
+    answered = defaultdict[str, list[Best]](list)
+    if device == AUTO and not driver_present():
+        for best in store.bests_by_policy(DEFAULT_DEVICE):
+            answered[word_for(device, best.problem)].append(best)
+    for place, word in enumerate(answered or [device]):
         with open_worker(word, settings()) as worker:
             if not place:
                 say_device(worker.facts)
-            yield worker, [
-                best for best in known or store.bests_by_policy(worker.facts.name)
-                if best.device_kind == worker.facts.kind and word_for(device, best.problem) == word
-            ]  # fmt: skip
+            yield worker, answered[word] if answered else store.bests_by_policy(worker.facts.name)
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:

@@ -156,13 +156,13 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
     there = f" --db {shlex.quote(db)}" if db else ""
-    if facts.kind == "recorded" and facts.name != DEFAULT_DEVICE:
-        # What answers a question without a device is another card.
-        there = f" --device {shlex.quote(facts.name)}{there}"
+    # Another card answers a question without a device.
+    foreign = facts.kind == "recorded" and facts.name != DEFAULT_DEVICE
+    of_card = f" --device {shlex.quote(facts.name)}" if foreign else ""
     out()
     out("next:")
-    out(f"  gemmtune best {problem.shape}{flags_of(problem)}{there}")
-    out(f"  gemmtune serve{f' --db {shlex.quote(db)}' if db else ''}")
+    out(f"  gemmtune best {problem.shape}{flags_of(problem)}{of_card}{there}")
+    out(f"  gemmtune serve{there}")
     if facts.kind != "recorded":
         out(f"  gemmtune export --format json --out table.json{there}")
 

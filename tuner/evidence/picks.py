@@ -134,7 +134,7 @@ class Rivals:
         fastest = ahead(theirs)[0]
         ours = [
             rival for rival in own
-            if _surely_slower(fastest, rival, self.device) and not self._loses_somewhere(rival)
+            if versus(fastest, rival, self.device).low > 1 and not self._loses_somewhere(rival)
         ]  # fmt: skip
         return self._first(ours or theirs)
 
@@ -254,11 +254,6 @@ def versus(baseline: Measurement, ours: Measurement, device: str, *, one_run: bo
     """
     samples = paired(baseline, ours) if one_run else (baseline.samples_us, ours.samples_us)
     return ratio(*samples, scatter_of(ours.policy, ours.problem_key, device), one_run=one_run)
-
-
-def _surely_slower(one: Measurement, other: Measurement, device: str) -> bool:
-    """Whether the 95 % interval of its time over another's lies above 1."""
-    return versus(one, other, device).low > 1
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

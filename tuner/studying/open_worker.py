@@ -82,6 +82,12 @@ def recorded_devices(config: Settings) -> list[Path]:
     return sorted(folder for folder in folders if _RECORDED.fullmatch(f"recorded:{folder.name}"))
 
 
+def opens(word: str, problem: Problem, config: Settings) -> bool:
+    """Whether a word opens a recorded device that holds a problem."""
+    named = _RECORDED.fullmatch(word)
+    return named is not None and (config.recorded_dir / named[1] / file_name(problem)).exists()
+
+
 def devices_with(problem: Problem, config: Settings) -> list[str]:
     """The words of the recorded devices that hold a problem."""
     return [f"recorded:{folder.name}" for folder in _folders_with(problem, config)]

@@ -36,12 +36,11 @@ class RecordedBests:
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model."""
-        profile, answered = find_profile(device), self._answered(problem, device, policy)
-        if profile is None or answered is None:
+        answered = self._answered(problem, device, policy)
+        if answered is None:
             return None
-        _, found = answered
+        _, found, here = answered
         winner = found.winner
-        here = source_here(problem, profile.arch.name)
         said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
         note = noted(winner.measurement.note, said)
         return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
@@ -51,8 +50,8 @@ class RecordedBests:
         answered = self._answered(problem, device, None)
         return answered[0] if answered else None
 
-    def _answered(self, problem: Problem, device: str, policy: Policy | None) -> tuple[str, Best] | None:
-        """The folder that answers, and its best."""
+    def _answered(self, problem: Problem, device: str, policy: Policy | None) -> tuple[str, Best, str] | None:
+        """The folder that answers, its best, and the digest of the source that would be compiled here."""
         profile = find_profile(device)
         recorded = [
             (folder, best) for folder, table in self._tables.items() if (best := table.best(problem, device, policy))
@@ -60,7 +59,8 @@ class RecordedBests:
         if profile is None or not recorded:
             return None
         here = source_here(problem, profile.arch.name)
-        return min(recorded, key=lambda each: _rank(each[1], here))
+        folder, best = min(recorded, key=lambda each: _rank(each[1], here))
+        return folder, best, here
 
 
 def _rank(best: Best, here: str) -> tuple[int, bool, float]:

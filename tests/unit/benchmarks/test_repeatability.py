@@ -108,7 +108,7 @@ def test_ratios_of_two_tunes_are_apart_by_turn_and_by_median() -> None:
         taken = {}
         for config, times_us in ((library, [10.0, 10.0, 10.5]), (ours, [8.0, 8.0, 8.0])):
             times = tuple(us * slow for us, slow in zip(times_us, clock, strict=True))
-            taken[config] = replace(won, config=config, samples_us=times)
+            taken[config.key] = replace(won, config=config, samples_us=times)
         return Tune(best, {Policy.CHAIN: taken})
 
     (of_ours,) = Pair.of(tuned([1.0, 1.0, 1.0]), tuned([1.0, 1.2, 1.1])).ratios

@@ -13,7 +13,7 @@ export async function open(page) {
   if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.", "");
   const [a, b] = await Promise.all(ids.map((id) => page.get(`/v1/measurements/${id}`)));
   const alike = a.outcome === "correct" && b.outcome === "correct" && a.problem.key === b.problem.key && a.policy === b.policy;
-  // Refused where one of the times can't be true.
+  // Refused for two GPU models, and where one of the times can't be true.
   const ratio = alike ? await page.get(`/v1/measurements/${a.id}/versus/${b.id}`).catch(absent) : null;
   page.show(() => html`<h1>What differs?</h1>${head(a, b, ratio)}
     <div class="halves"><div class="stack"><section class="card">${diff("Config", knobsOf(a), knobsOf(b), "the same config")}</section>
