@@ -15,7 +15,6 @@ from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from tests.fleet import Fleet
-from tests.pages import blocks
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.answering.answers import answer
@@ -378,19 +377,3 @@ def test_the_service_answers_from_recordings_too(service: TestClient) -> None:
     refused = service.get("/v1/best", params={"m": 512, "n": 512, "k": 512, "require": "measured"})
     assert refused.status_code == 404
     assert Policy(found["policy"]) is Policy.CHAIN
-
-
-# ------------------------------------------------------------------------------------------------ the docs' examples
-
-
-def test_explain_prints_what_the_start_page_shows(fresh: Shell) -> None:
-    shell = [block for block in blocks(ROOT / "README.md") if block.language == "console"]
-    ((command, output),) = [one for block in shell for one in block.commands() if one[0].startswith("gemmtune explain")]
-    shown = [line.strip() for line in output.splitlines()]
-    printed = [line.strip() for line in fresh(*command.split()[1:]).out.splitlines()]
-    for line in shown:
-        head, cut, tail = line.partition("…")
-        assert any(one == line or (cut and one.startswith(head) and one.endswith(tail)) for one in printed), line
-    left_out = [one for one in printed if not any(one == line or ("…" in line and one.startswith(line.split("…")[0]))
-                                                  for line in shown)]  # fmt: skip
-    assert left_out == []
