@@ -36,7 +36,7 @@ from gemmtune.torch.expected import Expected
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import config_named, family_named, problem_from_key
+from space.registry import config_named, family_named, is_own, problem_from_key
 from tuner.evidence.records import Best
 from tuner.files import export_folder
 from tuner.settings import settings
@@ -242,7 +242,7 @@ def driver_library(folder: Path) -> list[str]:
 
 def measured(source: Exact, library: Library, machine: Machine, until: float) -> tuple[list[Row], list[str]]:
     """A row of each problem whose kernel is ours, and why others have none."""
-    bests = [best for best in source.bests.values() if family_named(best.config.family).own]
+    bests = [best for best in source.bests.values() if is_own(best.config)]
     items = [(best.problem, best) for best in bests if isinstance(best.problem, Gemm)]
     return rows_of(HEADER, items, lambda problem, _: row_of(source, problem, library, machine), until)
 

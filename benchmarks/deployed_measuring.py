@@ -25,7 +25,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
-from space.registry import family_named
+from space.registry import is_own
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.picks import ahead
 from tuner.evidence.records import Best
@@ -103,7 +103,7 @@ def candidates(store: Store, best: Best) -> dict[str, Config]:
     ]  # fmt: skip
     found = {}
     for arm, own in (("own", True), ("library", False)):
-        of_arm = [one for one in finals if family_named(one.config.family).own is own]
+        of_arm = [one for one in finals if is_own(one.config) is own]
         if of_arm:
             found[arm] = ahead(of_arm)[0].config
     return found

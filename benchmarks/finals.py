@@ -34,7 +34,7 @@ from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides
-from space.registry import family_named
+from space.registry import is_own
 from space.structures import best_of_structures
 from tuner.evidence.picks import Rivals, ahead, paired, standings, versus
 from tuner.evidence.stats import ratio
@@ -75,7 +75,7 @@ class Finals:
     def own(self) -> list[Measurement]:
         """Ours under `sustained`, fastest by bursts first."""
         bursts = self.by_policy[Policy.BURST]
-        ours = [one for one in self.sustained if family_named(one.config.family).own]
+        ours = [one for one in self.sustained if is_own(one.config)]
         return sorted(ours, key=lambda one: bursts[one.config.key].median_us)
 
     def correlation(self, policy: Policy | None) -> float:
@@ -97,14 +97,14 @@ class Finals:
     def fastest(self) -> list[Measurement]:
         """The fastest of ours and of the library's under the policy that decides, where there are both."""
         rivals = list(self.by_policy[self.decides].values())
-        arms = ([one for one in rivals if family_named(one.config.family).own is own] for own in (True, False))
+        arms = ([one for one in rivals if is_own(one.config) is own] for own in (True, False))
         return [ahead(arm)[0] for arm in arms if arm]
 
     def gain_over_first(self) -> float:
         """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
         there is none."""
         rivals = self.by_policy[self.decides].values()
-        theirs = [one for one in rivals if not family_named(one.config.family).own]
+        theirs = [one for one in rivals if not is_own(one.config)]
         return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
 
     def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
@@ -226,7 +226,7 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
             counted = [each for each in one.sustained if each.product_joules]
             rivals += counted
             for made, own in ((ours, True), (theirs, False)):
-                of_arm = [each for each in counted if family_named(each.config.family).own is own]
+                of_arm = [each for each in counted if is_own(each.config) is own]
                 if of_arm:
                     fastest = min(of_arm, key=lambda each: each.median_us)
                     made.append((fastest.product_joules or math.nan) / one.problem.flops * 1e12)

@@ -21,7 +21,7 @@ from typing import Final
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
 from space.devices import profile_named
-from space.registry import family_named
+from space.registry import is_own
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
@@ -76,7 +76,7 @@ def tunes_in(store: Store) -> Iterator[Tune]:
 def own_screened(store: Store, best: Best) -> list[Measurement]:
     """What the tune behind a best screened of our own families, in order."""
     screened = (stored.measurement for stored in store.measurements_of(best.winner.study_id, "screen"))
-    return [one for one in screened if family_named(one.config.family).own]
+    return [one for one in screened if is_own(one.config)]
 
 
 def spread(shares: Sequence[float]) -> tuple[float, float, float]:

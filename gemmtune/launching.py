@@ -16,7 +16,7 @@ from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of,
 from gemmtune.exact import Exact, check_machine, differences, exact
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.registry import is_own
 from tuner.errors import TunerError
 from tuner.evidence.legality import forbidden
 from tuner.settings import settings
@@ -112,7 +112,7 @@ class _Call:
         self._facts = facts = open_device(device)
         found = source.find(problem, facts.name)
         config, program = found.config, found.program
-        if config is None or not family_named(config.family).own:
+        if config is None or not is_own(config):
             why = f"{config.family} was the fastest" if config else found.why
             raise ArrayRefused(f"{problem.title} on {facts.name}: {why}; use your library's own product")
         # A rule may be newer than the table.

@@ -77,6 +77,15 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
+def is_own(config: Config) -> bool:
+    """Whether gemmtune writes its kernel; the library's algorithms are not its own.
+
+    Raises:
+        FamilyError: its family is unknown.
+    """
+    return family_named(config.family).own
+
+
 @lru_cache(maxsize=_KEPT_CONFIGS)
 def config_named(key: str) -> Config:
     """The config with this `Config.key`.

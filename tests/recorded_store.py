@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import is_own
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
@@ -107,9 +107,9 @@ def _tune(rounds: Rounds, task: RoundTask, recorded: Recording) -> None:
 
 def _taken(recorded: Recording) -> tuple[list[Measurement], list[Measurement]]:
     """Some screened candidates, those of the finals among them, and the finals."""
-    own = [one for one, _ in recorded.measurements if family_named(one.config.family).own]
+    own = [one for one, _ in recorded.measurements if is_own(one.config)]
     finals = [one for one, _ in recorded.measurements if one.stage == "final"]
-    final_keys = {one.config.key for one in finals if family_named(one.config.family).own}
+    final_keys = {one.config.key for one in finals if is_own(one.config)}
     screens = [one for one in own if one.stage == "screen"]
     chosen = [one for one in screens if one.config.key not in final_keys][: _SCREENED - len(final_keys)]
     return chosen + [one for one in screens if one.config.key in final_keys], finals

@@ -22,7 +22,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import power_decides
-from space.registry import family_named
+from space.registry import is_own
 from space.structures import structure_of
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
@@ -93,14 +93,14 @@ class RecordedRound:
     @property
     def baselines(self) -> tuple[Config, ...]:
         """The library's candidates that were screened."""
-        return tuple(one.config for one in self._screened.values() if _is_library(one))
+        return tuple(one.config for one in self._screened.values() if not is_own(one.config))
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Compiles each candidate here, then replays its recorded measurement.
 
         No device waits here, so `more` is not called: a search then knows every result when it proposes.
         """
-        own = [config for config in candidates if family_named(config.family).own]
+        own = [config for config in candidates if is_own(config)]
         for config in candidates:
             if config not in own:
                 yield self._replayed(config)
@@ -128,7 +128,7 @@ class RecordedRound:
                     measured.append(one if config in finalists else _with_note(one, _BESIDE))
                 elif policy is self.policy and config.key in self._screened:
                     measured.append(self._scaled(config))
-            library = [one for one in known.values() if _is_library(one)]
+            library = [one for one in known.values() if not is_own(one.config)]
             measured += sorted(library, key=lambda one: one.config.number("rank"))
         self._pass(len(finalists) * USUAL_SECONDS)
         return tuple(measured)
@@ -143,12 +143,12 @@ class RecordedRound:
         structures = {structure_of(finalist) for finalist in finalists}
         timed = {
             structure_of(one.config) for one in deciding.values()
-            if one.outcome is Outcome.CORRECT and not _is_library(one)
+            if one.outcome is Outcome.CORRECT and is_own(one.config)
         }  # fmt: skip
         every = (one.config for known in (deciding, *self._final.values()) for one in known.values())
         recorded = dict.fromkeys(
             config for config in every
-            if family_named(config.family).own and structure_of(config) in structures & timed
+            if is_own(config) and structure_of(config) in structures & timed
         )  # fmt: skip
         return [*recorded, *(config for config in finalists if structure_of(config) not in timed)]
 
@@ -182,10 +182,6 @@ class RecordedRound:
 
 def _with_note(one: Measurement, said: str) -> Measurement:
     return replace(one, note="; ".join(filter(None, (one.note, said))))
-
-
-def _is_library(measurement: Measurement) -> bool:
-    return not family_named(measurement.config.family).own
 
 
 def seconds_taken(recording: Recording) -> list[float]:
@@ -262,7 +258,7 @@ class RecordedWorker:
         return frozenset(
             measurement.config.key
             for measurement, _ in recording.measurements
-            if measurement.stage == "screen" and not _is_library(measurement)
+            if measurement.stage == "screen" and is_own(measurement.config)
         )
 
     def program(self, problem: Problem) -> Program:

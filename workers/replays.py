@@ -7,7 +7,7 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
-from space.registry import families_for, family_named
+from space.registry import families_for, is_own
 from workers.kernels.source import sources_digest
 from workers.measurement import REPLAYED, Provenance
 
@@ -32,7 +32,7 @@ def replay_sentence(
     """
     when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
     sentence = f"{REPLAYED} a GPU measured this {when}"
-    if not family_named(config.family).own:
+    if not is_own(config):
         return sentence
     then = by.kernel_source_digest
     where, verb = ("when it was replayed", "was") if kept else ("here", "is")

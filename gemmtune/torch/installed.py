@@ -28,7 +28,7 @@ from gemmtune.torch.operators import DTYPES
 from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Shapes, register
 from gemmtune.torch.private import current_device
 from space.kinds.gemm import SCALES, Gemm
-from space.registry import family_named
+from space.registry import is_own
 from tuner.evidence.records import Best
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
@@ -365,7 +365,7 @@ def _takes_scales(best: Best) -> bool:
     if isinstance(problem, Gemm) and problem.scales:
         return True
     eight = isinstance(problem, Gemm) and problem.dtype_a.startswith("fp8") and "alpha" in problem.epilogue_parts
-    return eight and not family_named(best.config.family).own
+    return eight and not is_own(best.config)
 
 
 def _shapes_of(source: Exact, batches: bool) -> Shapes:

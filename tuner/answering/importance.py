@@ -21,7 +21,7 @@ from space.explain import legal_among, legal_mask
 from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import family_named, is_own
 from space.structures import structure_of
 from tuner.errors import NothingMeasured
 from tuner.evidence.legality import forbidden
@@ -148,7 +148,7 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
     times = run.times
     winner = best.config if best else min(times, key=lambda config: (times[config], config.key))
     time_us = times[winner] if winner in times or best is None else _on_scale(store, times, best)
-    own = family_named(winner.family).own
+    own = is_own(winner)
     # The knobs of a library's config are not ours: they are compared with our fastest one.
     centre = winner if own else min(times, key=lambda config: (times[config], config.key))
     family = family_named(centre.family)

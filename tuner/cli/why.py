@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import is_own
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import picked_today
@@ -47,7 +47,7 @@ def _print(found: Why, changed: str, today: StoredMeasurement | None) -> None:
         console.print(f"  an earlier version's rule picked it; of the same finals today's picks {picked}")
     print_replays({found.problem: found.replay}, found.device)
     # The library's knobs are not ours, though some have the same names.
-    own = dict(found.winner.values) if family_named(found.winner.family).own else {}
+    own = dict(found.winner.values) if is_own(found.winner) else {}
     rows = [
         (each.knob, str(own.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
         for each in found.importances

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import is_own
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
@@ -253,7 +253,7 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
     configs = [_known_config(key) for key in keys]
-    return tuple(config for config in configs if config and family_named(config.family).own)
+    return tuple(config for config in configs if config and is_own(config))
 
 
 def _known_config(key: str) -> Config | None:

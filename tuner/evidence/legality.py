@@ -8,7 +8,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.explain import first_broken
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import family_named, is_own
 
 
 def forbidden(problem: Problem, config: Config, device: str) -> str:
@@ -29,5 +29,5 @@ def forbidden_among(problem: Problem, configs: Iterable[Config], device: str) ->
 
 def all_forbidden(problem: Problem, finals: Iterable[Config], device: str) -> bool:
     """Whether finals had configs of ours, and rules forbid each of them by now: others of the screening may stand."""
-    own = [config for config in finals if family_named(config.family).own]
+    own = [config for config in finals if is_own(config)]
     return bool(own) and all(forbidden(problem, config, device) for config in own)

@@ -28,7 +28,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import power_decides
-from space.registry import family_named
+from space.registry import family_named, is_own
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
@@ -124,8 +124,8 @@ class Rivals:
     def winner(self, policy: Policy) -> Measurement:
         """The winner under one policy."""
         rivals = self.under(policy)
-        own = [rival for rival in rivals if not _is_library(rival)]
-        library = [rival for rival in rivals if _is_library(rival)]
+        own = [rival for rival in rivals if is_own(rival.config)]
+        library = [rival for rival in rivals if not is_own(rival.config)]
         if not library:
             return self._first(own)
         # Where every one loses somewhere, the first choice of those that are left is served.
@@ -153,7 +153,7 @@ class Rivals:
 
     def _first_choice(self, policy: Policy) -> Measurement | None:
         """The library's, where it was measured under a policy."""
-        return next(filter(_is_library, self.under(policy)), None)
+        return next((one for one in self.under(policy) if not is_own(one.config)), None)
 
     def _gain(self, rival: Measurement) -> float:
         """How much faster it is than the library's first choice, as a share of its time; 0 where it is slower."""
@@ -264,7 +264,7 @@ def enumeration_order(config: Config) -> tuple[int, ...]:
 def _best(rivals: Rivals, winner: StoredMeasurement, tried: int, failed: dict[str, int], *, served: bool) -> Best:
     won = winner.measurement
     measured = rivals.under(won.policy)
-    library = [rival for rival in measured if _is_library(rival)]
+    library = [rival for rival in measured if not is_own(rival.config)]
     by_time = ahead(measured)
     return Best(
         rivals.problem, rivals.device, winner.device_kind, winner,
@@ -291,7 +291,3 @@ def _estimates_us(problem: Problem, device: str, rivals: Sequence[Measurement]) 
         family = family_named(rival.config.family)
         made.append(family.estimate_us(family.columns(problem, [rival.config], profile), profile)[0])
     return [round(float(time_us), 3) for time_us in made]
-
-
-def _is_library(rival: Measurement) -> bool:
-    return not family_named(rival.config.family).own

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from space.devices import find_profile
-from space.registry import family_named
+from space.registry import is_own
 from tuner.answering.staleness import staleness
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden
@@ -98,7 +98,7 @@ def _changes_of(best: Best, program: Program) -> tuple[str, ...]:
 
 def _changes(best: Best, program: Program) -> list[str]:
     then = best.winner.provenance.program
-    own = family_named(best.config.family).own
+    own = is_own(best.config)
     changes = [clause] if (clause := staleness(best)) else []
     if own and then.nvrtc != program.nvrtc:
         changes.append(f"NVRTC {then.nvrtc} is now {program.nvrtc}")

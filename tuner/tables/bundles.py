@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from space.devices import find_profile
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import is_own
 from tuner.cubins import MOST_CUBIN_BYTES, fault_of
 from tuner.errors import TableError
 from tuner.evidence.records import Best
@@ -71,7 +71,7 @@ def read_bundle(folder: Path) -> Bundle:
             programs[Path(name).stem] = content
     bests = {best.problem.key: best for best in bests_in(document, table)}
     own = {key: str(best.winner.measurement.build_digest)
-           for key, best in bests.items() if family_named(best.config.family).own}  # fmt: skip
+           for key, best in bests.items() if is_own(best.config)}  # fmt: skip
     for key, digest in own.items():
         if digest not in programs:
             raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
 from space.problem import Problem
-from space.registry import family_named
+from space.registry import is_own
 from tuner.errors import UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
@@ -244,7 +244,7 @@ def _finals(
             one.median_us if one.samples_us else None, low_us, high_us, stand.behind if stand else None,
             stand.surely if stand else False,
             stand is not None and stand.tied,
-            not family_named(one.config.family).own, stored.id in served, stored.revoked, one.clocks,
+            not is_own(one.config), stored.id in served, stored.revoked, one.clocks,
             one.product_joules,
         ))  # fmt: skip
     last = float("inf")
@@ -281,9 +281,9 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
 
 
 def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) -> str:
-    if not family_named(winner.measurement.config.family).own:
+    if not is_own(winner.measurement.config):
         return f"the library's: each of ours {LEFT_OUT}"
-    ours = [rival for rival in rivals if family_named(rival.measurement.config.family).own]
+    ours = [rival for rival in rivals if is_own(rival.measurement.config)]
     stands = standings([rival.measurement for rival in ours], winner.device)
     stand = stands[ours.index(winner)]
     tied, band = sum(each.tied for each in stands), tie_band(winner.measurement.policy)

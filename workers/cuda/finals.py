@@ -7,7 +7,7 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import starts_early
-from space.registry import family_named
+from space.registry import is_own
 from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
@@ -71,12 +71,12 @@ class Finals:
         if leaders := _right(leaders):
             take_rounds(bench, leaders, turns)
         if leaders := _right(leaders):
-            first = next((rival for rival in leaders if _is_library(rival)), None)
+            first = next((rival for rival in leaders if not is_own(rival.ready.config)), None)
             # Behind the turns, in which the limiter of the power has begun to settle.
             take_sustained(bench, leaders, self._pace(), lambda rival: rival is first)
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
-                library = [rival for rival in leaders if _is_library(rival)]
+                library = [rival for rival in leaders if not is_own(rival.ready.config)]
                 take_chained(bench, [*early, *library], turns, Policy.CHAIN_PDL)
         for policy in Policy:
             measured += [self._measured(rival, policy) for rival in self._rivals if policy in rival.taken]
@@ -96,7 +96,7 @@ class Finals:
         ahead = sorted(rivals, key=lambda rival: rival.taken[Policy.BURST].median_us)
         most = ahead[0].taken[Policy.BURST].median_us * (1 + NEAR)
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
-        library = [rival for rival in rivals if _is_library(rival)]
+        library = [rival for rival in rivals if not is_own(rival.ready.config)]
         ours = [rival for rival in ahead if rival not in library]
         own = [rival for rival in ours if rival in near] or ours[:1]
         chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
@@ -141,7 +141,3 @@ class Finals:
 def _right(rivals: Sequence[Rival]) -> list[Rival]:
     """Those that were not found wrong."""
     return [rival for rival in rivals if not rival.wrong]
-
-
-def _is_library(rival: Rival) -> bool:
-    return not family_named(rival.ready.config.family).own

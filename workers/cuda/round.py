@@ -13,7 +13,7 @@ from typing import Any, Final
 from space.config import Config
 from space.explain import explain, legal_among
 from space.problem import Problem
-from space.registry import config_named, family_named
+from space.registry import config_named, family_named, is_own
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
@@ -293,7 +293,7 @@ class CudaRound:
         self.prepare()
 
     def _digest_of(self, config: Config) -> str | BuildFailure:
-        if not family_named(config.family).own:
+        if not is_own(config):
             return ""
         if config.key not in self._digests:
             _, build = next(iter(self._gpu.builder.builds(self._problem, [config])))

@@ -11,7 +11,7 @@ import pytest
 from space.config import Config
 from space.families.common import starts_early
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.registry import is_own
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect
@@ -35,7 +35,7 @@ def store(database_url: str) -> Iterator[Store]:
 def built(one: Measurement) -> Measurement:
     """A measurement of one of ours, with the digest of its build."""
     digest = hashlib.sha256(one.config.key.encode()).hexdigest()
-    return replace(one, build_digest=digest) if family_named(one.config.family).own else one
+    return replace(one, build_digest=digest) if is_own(one.config) else one
 
 
 def wrong(config: Config, problem: Gemm = PROBLEM, stage: Stage = "screen") -> Measurement:
