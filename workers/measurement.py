@@ -225,7 +225,7 @@ class DeviceFacts:
         name: identity of the GPU model (`space.devices.identity_of`); best configs are kept by it.
         arch: compile target.
         kind: `cuda` is a GPU in this machine, `recorded` a replay of one.
-        uuid: the one card, or the digest of the recording.
+        uuid: the one card, or the digest of the recordings' names.
         driver: driver version.
         sm_count, l2_bytes, memory_bytes: as the driver reports them.
         screening: policy under which a recorded device was screened; None for that of old recordings, and on a GPU.

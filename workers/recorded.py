@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 from space.config import Config
 from space.devices import find_profile
+from space.explain import legal_among
 from space.problem import Problem
 from space.rank import power_decides
 from space.registry import is_own
@@ -150,7 +151,10 @@ class RecordedRound:
             config for config in every
             if is_own(config) and structure_of(config) in structures & timed
         )  # fmt: skip
-        return [*recorded, *(config for config in finalists if structure_of(config) not in timed)]
+        # A rule may be newer than the recording; the finalists themselves are candidates of today.
+        legal = legal_among(self._recording.problem, recorded, self._recording.facts.profile)
+        others = (config for config in finalists if structure_of(config) not in timed)
+        return [*(config for config in recorded if config in legal), *others]
 
     def _replayed(self, config: Config) -> Measurement:
         recorded = self._screened.get(config.key)
@@ -172,7 +176,10 @@ class RecordedRound:
     def _hotter(self) -> float:
         """Finals' times over screening's under the policy of the screenings, the median of what was in both."""
         finals = self._final.get(self.policy, {})
-        both = [one.median_us / self._screened[key].median_us for key, one in finals.items() if key in self._screened]
+        both = [
+            one.median_us / screened.median_us for key, one in finals.items()
+            if (screened := self._screened.get(key)) and screened.samples_us and one.samples_us
+        ]  # fmt: skip
         return statistics.median(both) if both else 1.0
 
     def _pass(self, seconds: float) -> None:
@@ -280,10 +287,10 @@ class RecordedWorker:
     def _known(self, problem: Problem) -> Recording:
         recording = self.recording_of(problem)
         if recording is None:
-            known = ", ".join(f"{p.title}" for p in self.problems)
             raise RecordingError(
-                f"{problem.title} was not recorded on {self._facts.name}: "
-                f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
+                f"{problem.title} was not recorded on {self._facts.name}: `gemmtune recordings list {self._folder}` "
+                f"names the {len(self._files)} problems that were; `gemmtune best {problem.shape}` predicts without a "
+                f"measurement"
             )
         return recording
 

@@ -97,7 +97,8 @@ class Ratio:
     Attributes:
         value: median of the turns' ratios; of an unpaired one, ratio of medians.
         low, high: 95 % interval by bootstrap, at least as wide as what is known of the samples' scatter makes it.
-        paired: from turns of one run; an unpaired ratio carries the drift between runs too.
+        paired: turn by turn, from turns of one run; an unpaired ratio, of another run or of other numbers of samples,
+            carries the drift between them too.
     """
 
     value: float
@@ -111,7 +112,7 @@ class Best:
     """The winning measurement of a problem on a device under one policy, with its evidence.
 
     Attributes:
-        winner: a correct measurement of stage `final`, or of `screen` where finals were impossible.
+        winner: a correct measurement of stage `final`.
         versus_first: ratio to cuBLASLt's first choice; None where the library was not measured.
         versus_best: ratio to the fastest of cuBLASLt's candidates.
         runner_up: the fastest other config; None without one.

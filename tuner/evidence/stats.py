@@ -51,8 +51,9 @@ def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
     if policy is not Policy.SUSTAINED:
         return 0.0
     problem, profile = problem_from_key(problem_key), find_profile(device)
-    if profile is None or not may_reach_power_limit(problem, profile):
+    if profile is not None and not may_reach_power_limit(problem, profile):
         return BRIEF_SCATTER
+    # Nobody knows when the power of a card without a profile decides.
     return LONG_SCATTER if power_decides(problem, profile) else SHORT_SCATTER
 
 

@@ -200,7 +200,7 @@ class _Run:
         finals = self._round.finals(finalists, self._budget.turns)
         recorded = self._store.record_many(self._record.id, finals, self._round.provenance)
         # Read again: a build that was wrong once, in this study or another, is no rival.
-        standing = {each.id for each in self._store.final_series(self._record.id)}
+        standing = {each.id for each in self._store.finals_beside(recorded[0].id)} if recorded else set()
         return [each for each in recorded if each.id in standing or each.measurement.outcome is not Outcome.CORRECT]
 
     def _tell_watch(self, phase: str, last: Measurement | None) -> None:

@@ -6,6 +6,7 @@ A store without a best of a problem is answered from them. `tuner.tables.from_re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 
 from space.devices import find_profile
 from space.problem import Problem
+from tuner.errors import TableError
 from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
 from tuner.tables.tables import TableBests, read_table
@@ -31,8 +33,19 @@ class RecordedBests:
     kernels.
     """
 
-    def __init__(self, tables: Iterable[Path]) -> None:
-        self._tables = {path.parent.name: TableBests(read_table(path)) for path in tables}
+    def __init__(self, tables: Iterable[Path], *, damaged_too: bool = True) -> None:
+        """Reads the tables.
+
+        Args:
+            damaged_too: whether a damaged one is an error; it is left out otherwise.
+
+        Raises:
+            TableError: a table was changed or can't be read.
+        """
+        self._tables: dict[str, TableBests] = {}
+        for path in tables:
+            with nullcontext() if damaged_too else suppress(TableError):
+                self._tables[path.parent.name] = TableBests(read_table(path))
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model."""
@@ -71,10 +84,13 @@ def _rank(best: Best, here: str) -> tuple[int, bool, float]:
 
 
 @lru_cache(maxsize=8)
-def recorded_bests(folder: Path) -> RecordedBests:
+def recorded_bests(folder: Path, *, damaged_too: bool = True) -> RecordedBests:
     """The bests of every device whose recordings lie in a folder of `folder`.
+
+    Args:
+        damaged_too: whether a damaged table is an error; it is left out otherwise.
 
     Raises:
         TableError: a table was changed or can't be read.
     """
-    return RecordedBests(sorted(folder.glob(f"*/{FILE}")))
+    return RecordedBests(sorted(folder.glob(f"*/{FILE}")), damaged_too=damaged_too)

@@ -152,7 +152,8 @@ def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
 def _scatter(columns: Columns) -> npt.NDArray[np.float64]:
     """Known scatter of each row's samples, as `stats.scatter_of`; 0 where a problem is unreadable."""
     long = np.where(columns["roofline_us"] > LONG_US, LONG_SCATTER, SHORT_SCATTER)
-    scatter = np.where(columns["bound"] == 1, long, BRIEF_SCATTER)
+    # -1 is a card without a profile.
+    scatter = np.where(columns["bound"] == 0, BRIEF_SCATTER, long)
     known = (columns["policy"] == Policy.SUSTAINED.value) & (columns["group"] >= 0)
     return np.where(known, scatter, 0.0)
 

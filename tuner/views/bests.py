@@ -115,10 +115,13 @@ class DeviceColumns:
             threading.Thread(target=self._compare_all, name="compare-kernels", daemon=True).start()
 
     def _compare_all(self) -> None:
-        while self._compare_for(_AT_ONCE_SECONDS):
-            # Python runs one thread at a time: answers come first.
-            time.sleep(2 * _AT_ONCE_SECONDS)
-        self._comparing = False
+        try:
+            while self._compare_for(_AT_ONCE_SECONDS):
+                # Python runs one thread at a time: answers come first.
+                time.sleep(2 * _AT_ONCE_SECONDS)
+        finally:
+            # The next question begins again.
+            self._comparing = False
 
     def _compare_for(self, seconds: float) -> int:
         with self._lock:

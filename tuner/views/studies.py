@@ -149,12 +149,14 @@ def in_full(store: Store, study_id: int) -> StudyInFull:
         ours = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
         of_finals = ours.where(MeasurementRow.stage == "final", MeasurementRow.series == series)
         finals = measurements.read(session, of_finals) if series else []
+        of_running = of_finals.where(measurements.IN_THE_RUNNING).with_only_columns(MeasurementRow.id)
+        running = set(session.scalars(of_running))
         last = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id).scalar_subquery()
         newest = finals or measurements.read(session, ours.where(MeasurementRow.id == last))
         of_problem = select(BestRow.measurement_id, BestRow.served).join(BestRow.problem).join(BestRow.device).where(
             ProblemRow.key == facts.problem.key, DeviceRow.name == facts.device)  # fmt: skip
         bests = {number: is_served for number, is_served in session.execute(of_problem)}
-    rivals = [one for one in finals if one.measurement.outcome is Outcome.CORRECT and not one.revoked]
+    rivals = [one for one in finals if one.measurement.outcome is Outcome.CORRECT and one.id in running]
     served = {number for number, is_served in bests.items() if is_served}
     return StudyInFull(
         facts, tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts.problem, rivals, set(bests))),

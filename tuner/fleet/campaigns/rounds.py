@@ -148,8 +148,8 @@ class Rounds:
     def _finish(self, round_id: int, lease: str, report: RoundReport, digest: str, token_id: int | None) -> None:
         with self._store.transaction(slow=False) as session:
             holder = held(session, round_id, lease, token_id)
-            # A report without measurements may end a study by the finals that it has.
-            ends = report.ended and not (report.failure or report.measurements)
+            # A report without finals may end a study by those that it has.
+            ends = report.ended and not (report.failure or _has_finals(report))
             finals = measurements.final_series(session, holder.study_id) if ends and holder.study_id else []
             wrong = refuted_for(session, holder.study_id) if holder.study_id else NONE_WRONG
         decided = check_report(holder, report, wrong) or verdict(holder.problem, finals)
@@ -159,6 +159,9 @@ class Rounds:
             row.report_digest = digest
             screened = outcomes(session, row.study_id)
             new = fresh(session, row, holder, report, screened)
+            if new and not _has_finals(report):
+                # The study's finals don't have what is new.
+                decided = None
             # Rows are written once, when everything is decided.
             with session.no_autoflush:
                 concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
@@ -172,6 +175,10 @@ class Rounds:
                 because = report.ended[:MOST_REASON]
                 conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
                 self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
+
+
+def _has_finals(report: RoundReport) -> bool:
+    return any(one.stage == "final" for one in report.measurements)
 
 
 def _as_json(report: RoundReport) -> bytes:

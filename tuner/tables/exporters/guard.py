@@ -67,7 +67,7 @@ def doubt(entry: Mapping[str, Any], min_gain: float) -> str:
     if entry["policy"] not in DEPLOYED:
         return f"measured under {entry['policy']}, which no program runs under: tune again"
     if not ratio["paired"]:
-        return "compared with another run of the library: tune again"
+        return "not compared turn by turn with the library: tune again, in one run"
     # Nothing exceeds a least gain that is no number.
     if not ratio["low"] > min_gain:
         return f"not surely more than {min_gain:g} times as fast as the library's first choice"
