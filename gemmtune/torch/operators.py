@@ -23,10 +23,12 @@ Product: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 DTYPES: Final = {name: dtype for dtype, name in (INPUTS | OUTPUTS).items()} | {"tf32": torch.float32}
 #: GPUs from this capability on multiply 8-bit floats.
 _SCALED_CAPABILITY: Final = (8, 9)
+#: torch scales rows and columns on GPUs of this one.
+_ROWWISE_CAPABILITY: Final = (9, 0)
 #: `_scaled_mm` writes these without a scale of the result.
 _SCALED_OUTPUTS: Final = (torch.bfloat16, torch.float16, torch.float32)
-#: Alignment of addresses that cuBLASLt needs for 8-bit operands.
-_ALIGN_BYTES: Final = 16
+#: Of addresses, rows' lengths and columns' number, which cuBLASLt needs for 8-bit operands.
+_MULTIPLE: Final = 16
 
 
 def operator_of(
@@ -37,12 +39,16 @@ def operator_of(
     Args:
         shape, dtype: of C.
     """
-    plain = not problem.epilogue_parts
-    product, made = _product_of(problem, tuple(shape), dtype if plain else torch.float32, device)
+    plain, rescaled = not problem.epilogue_parts, _rescales(problem, dtype, device)
+    product, made = _product_of(problem, tuple(shape), dtype if plain or rescaled else torch.float32, device)
     if product is None:
         return _composing(activation, dtype)
     if plain and made is dtype:
         return _alone(product, device.type)
+    if rescaled and isinstance(product, _Scaled):
+        return _rescaling(product)
+    if problem.epilogue_parts == {"bias"} and made is dtype is DTYPES[problem.dtype_a] and problem.batch == 1:
+        return _biased(tuple(shape))
     wide = torch.float64 if made is torch.int32 else torch.float32
 
     def compute(
@@ -73,6 +79,33 @@ def _alone(product: Product, kind: str) -> Compute:
     return compute
 
 
+def _rescaling(product: _Scaled) -> Compute:
+    def compute(
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        with uncast(a.device):
+            return product(a, b, out, scales)
+
+    return compute
+
+
+def _biased(shape: tuple[int, ...]) -> Compute:
+    """`torch.addmm`, which adds the bias before it rounds."""
+
+    def compute(
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        assert bias is not None
+        with uncast(a.device):
+            flat = None if out is None else out.view(-1, shape[-1])
+            made = torch.addmm(bias, a.view(-1, a.shape[-1]), b, out=flat)
+        return made.view(shape) if out is None else out
+
+    return compute
+
+
 def _composing(activation: str, dtype: torch.dtype) -> Compute:
     def compute(
         a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
@@ -98,22 +131,35 @@ def _product_of(
         return (None if problem.dtype_c == "f32" and a is not torch.float32 else _multiplied(shape)), a
     if _scales(problem, device):
         made = dtype if dtype in _SCALED_OUTPUTS else torch.float32
-        return _Scaled(shape, problem.k, made, problem.numerics == "fast", streams.one(device)), made
+        ready = problem.layout == "nt" and problem.n % _MULTIPLE == problem.k % _MULTIPLE == 0
+        return _Scaled(shape, problem.k, made, problem.numerics == "fast", ready, streams.one(device)), made
     if _counts(problem, device):
         return _Counted(shape, problem.k), torch.int32
     return None, dtype
 
 
 def _scales(problem: Gemm, device: torch.device) -> bool:
-    """Whether `torch._scaled_mm` takes the operands: row-major by column-major, not both e5m2."""
+    """Whether `torch._scaled_mm` multiplies such operands: 8-bit floats, not both e5m2."""
     dtypes = {problem.dtype_a, problem.dtype_b}
     return (
         device.type == "cuda"
         and dtypes <= {"fp8_e4m3", "fp8_e5m2"}
         and dtypes != {"fp8_e5m2"}
-        and (problem.batch, problem.layout) == (1, "nt")
-        and problem.n % 16 == problem.k % 16 == 0
         and torch.cuda.get_device_capability(device) >= _SCALED_CAPABILITY
+    )
+
+
+def _rescales(problem: Gemm, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether `torch._scaled_mm` takes the scales too: one for each operand, or one for each row and column on Hopper,
+    for a C in bf16."""
+    if problem.epilogue_parts == {"scaled"}:
+        return dtype in _SCALED_OUTPUTS and _scales(problem, device)
+    return (
+        problem.epilogue_parts == {"scaled_rowwise"}
+        and dtype is torch.bfloat16
+        and problem.n % _MULTIPLE == 0
+        and _scales(problem, device)
+        and torch.cuda.get_device_capability(device) == _ROWWISE_CAPABILITY
     )
 
 
@@ -148,9 +194,10 @@ def _matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """`torch._scaled_mm` with unit scales.
+    """`torch._scaled_mm`, with unit scales unless some are given.
 
     Attributes:
+        ready: whether it takes the operands where they lie, at addresses that are multiples of 16.
         one: 1.0 on the device.
     """
 
@@ -158,17 +205,36 @@ class _Scaled:
     k: int
     dtype: torch.dtype
     fast: bool
+    ready: bool
     one: Tensor
 
-    def __call__(self, a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
-        if not _aligned(a, b, out):
-            made = torch.matmul(a.float(), b.float())
-            return made.to(self.dtype) if out is None else out.copy_(made)
+    def __call__(
+        self, a: Tensor, b: Tensor, out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        if b.dim() == 3:
+            made = a.new_empty(self.shape, dtype=self.dtype) if out is None else out
+            for of_batch in zip(a, b, made, strict=True):
+                self._of_matrices(*of_batch, scales)
+            return made
         flat = None if out is None else out.view(-1, self.shape[-1])
-        made = torch._scaled_mm(
-            _matrix(a, self.k), b, self.one, self.one, out_dtype=self.dtype, use_fast_accum=self.fast, out=flat
-        )
+        made = self._of_matrices(_matrix(a, self.k), b, flat, scales)
         return made.view(self.shape) if out is None else out
+
+    def _of_matrices(
+        self, a: Tensor, b: Tensor, out: Tensor | None, scales: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        first, second = _as_taken(*scales) if scales else (self.one, self.one)
+        left, right = a, b
+        if not (self.ready and _aligned(a) and _aligned(b)):
+            left, right = _dense(a, a.shape[0]), _dense(b.t(), _up(b.shape[1])).t()
+        whole = right.shape[1] == b.shape[1]
+        into = out if whole and _aligned(out) else None
+        made = torch._scaled_mm(
+            left, right, first, second, out_dtype=self.dtype, use_fast_accum=self.fast, out=into
+        )
+        if out is not None:
+            return out if into is not None else out.copy_(made[:, : b.shape[1]])
+        return made if whole else made[:, : b.shape[1]].contiguous()
 
 
 @dataclass(frozen=True)
@@ -179,12 +245,19 @@ class _Counted:
     k: int
 
     def __call__(self, a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
-        if not _aligned(a, b, out):
+        if not (_aligned(a) and _aligned(b) and _aligned(out)):
             made = torch.matmul(a.double(), b.double())
             return made.to(torch.int32) if out is None else out.copy_(made)
         flat = None if out is None else out.view(-1, self.shape[-1])
         made = torch._int_mm(_matrix(a, self.k), b, out=flat)
         return made.view(self.shape) if out is None else out
+
+
+def _as_taken(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales as `_scaled_mm` takes them: one number each, or [M, 1] and [1, N]."""
+    if first.numel() == second.numel() == 1:
+        return first.reshape(()), second.reshape(())
+    return first.reshape(-1, 1), second.reshape(1, -1)
 
 
 def _matrix(a: Tensor, k: int) -> Tensor:
@@ -194,5 +267,24 @@ def _matrix(a: Tensor, k: int) -> Tensor:
     return a if a.dim() == 2 else a.view(-1, k)
 
 
-def _aligned(a: Tensor, b: Tensor, out: Tensor | None) -> bool:
-    return not (a.data_ptr() | b.data_ptr() | (0 if out is None else out.data_ptr())) % _ALIGN_BYTES
+def _dense(x: Tensor, rows: int) -> Tensor:
+    """8-bit rows as `_scaled_mm` reads them: at multiples of 16 bytes, and multiples of 16 long; a copy if they aren't.
+
+    Args:
+        rows: how many, with rows of zeros behind those of `x`.
+    """
+    height, width = x.shape
+    if (rows, _up(width)) == (height, width) and _aligned(x) and x.stride(1) == 1 and x.stride(0) % _MULTIPLE == 0:
+        return x
+    # Bytes, for not every operation knows 8-bit floats.
+    copy = torch.zeros(rows, _up(width), dtype=torch.uint8, device=x.device)
+    copy[:height, :width] = x.view(torch.uint8)
+    return copy.view(x.dtype)
+
+
+def _up(extent: int) -> int:
+    return -(-extent // _MULTIPLE) * _MULTIPLE
+
+
+def _aligned(x: Tensor | None) -> bool:
+    return x is None or not x.data_ptr() % _MULTIPLE

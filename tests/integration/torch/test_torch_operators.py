@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import gemm, kernels, op, streams, torchs  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
-from gemmtune.torch.operands import output_dtype, output_shape, problem_of  # noqa: E402
+from gemmtune.torch.operands import output_dtype, output_shape, problem_of, scaling_of  # noqa: E402
 from gemmtune.torch.operators import operator_of  # noqa: E402
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -31,6 +31,7 @@ class Calls:
     """Takes the place of torch's operators: notes the calls, computes what they would."""
 
     noted: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    scaled_by: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
     def scaled(
         self, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, **how: object
@@ -40,8 +41,12 @@ class Calls:
         assert a.dim() == b.dim() == 2
         assert a.stride(0) > a.stride(1) == 1 == b.stride(0) < b.stride(1)
         assert a.shape[1] % 16 == b.shape[1] % 16 == 0
-        assert scale_a.item() == scale_b.item() == 1.0
-        return self._into(a.float() @ b.float(), how["out"], how["out_dtype"])
+        assert a.data_ptr() % 16 == b.data_ptr() % 16 == 0
+        assert scale_a.is_contiguous()
+        assert scale_b.is_contiguous()
+        assert (scale_a.shape, scale_b.shape) in (((), ()), ((a.shape[0], 1), (1, b.shape[1])))
+        self.scaled_by.append((scale_a, scale_b))
+        return self._into((a.float() @ b.float()) * scale_a * scale_b, how["out"], how["out_dtype"])
 
     def counted(self, a: torch.Tensor, b: torch.Tensor, **how: object) -> torch.Tensor:
         self.noted.append(("_int_mm", how))
@@ -67,12 +72,14 @@ def computed(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, *, bias: torch.Tensor | None = None,
     source: torch.Tensor | None = None, alpha: float = 1.0, beta: float = 0.0, activation: str = "none",
     out_dtype: torch.dtype | None = None, promoted: bool = False,
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """C by the operator that a GPU would get, on host memory."""
     dtype, shape = output_dtype(a, out_dtype), output_shape(a, b)
-    problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
-    made = operator_of(problem, shape, dtype, activation, CUDA)(a, b, bias, source, alpha, beta, out)
-    expected = composed(a, b, bias, source, alpha, beta, activation, dtype)
+    kind = scaling_of(a, b, *scales) if scales else ""
+    problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, kind)
+    made = operator_of(problem, shape, dtype, activation, CUDA)(a, b, bias, source, alpha, beta, out, scales)
+    expected = composed(a, b, bias, source, alpha, beta, activation, dtype, scales)
     assert (made.dtype, list(made.shape)) == (dtype, shape)
     assert torch.allclose(made.double(), expected.double(), rtol=0.02, atol=0.02)
     return made
@@ -105,24 +112,77 @@ def test_epilogues_follow_an_8_bit_product_in_f32(calls: Calls) -> None:
     assert [how["out_dtype"] for _, how in calls.noted] == [F32, F32]
 
 
-def test_what_the_8_bit_operator_refuses_is_composed(calls: Calls) -> None:
+def test_scales_are_the_8_bit_operators(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = random(32, 64, dtype=E4M3), random(48, 64, dtype=E4M3).t()
+    numbers = torch.full((1,), 0.5), torch.full((1,), 0.25)
+    rows = torch.rand(32), torch.rand(48)
+    for scales in (numbers, rows):
+        out = torch.empty(32, 48, dtype=BF16)
+        assert computed(a, b, out, scales=scales) is out
+        assert calls.noted[-1][1]["out"].data_ptr() == out.data_ptr()  # type: ignore[attr-defined]
+        computed(a, b, scales=scales)
+    computed(a, b, scales=numbers, out_dtype=F32)
+    computed(random(2, 3, 64, dtype=E4M3), b, scales=(torch.rand(2, 3, 1), rows[1]))
+    assert [how["out_dtype"] for _, how in calls.noted] == [BF16] * 4 + [F32, BF16]
+    assert not any(first.numel() == 1 and first.item() == 1.0 for first, _ in calls.scaled_by)
+    # What it can't scale so is scaled in f32, behind a product with unit scales.
+    calls.noted.clear()
+    computed(a, b, scales=rows, out_dtype=F16)
+    computed(a, random(40, 64, dtype=E4M3).t(), scales=(rows[0], torch.rand(40)))
+    computed(a, b, scales=numbers, activation="relu")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    computed(a, b, scales=rows)
+    assert [how["out_dtype"] for _, how in calls.noted] == [F32] * 4
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+def test_a_bias_alone_is_added_by_the_operator_that_multiplies(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = random(48, 64, dtype=dtype)
+    for a in (random(32, 64, dtype=dtype), random(64, 32, dtype=dtype).t(), random(2, 3, 64, dtype=dtype)):
+        out = torch.empty(output_shape(a, right.t()), dtype=dtype)
+        with monkeypatch.context() as patched:
+            patched.setattr(torch, "matmul", None)
+            made = operator_of(
+                problem_of(a, right.t(), random(48, dtype=dtype), None, 1.0, "none", dtype, False),
+                output_shape(a, right.t()), dtype, "none", CUDA,
+            )(a, right.t(), random(48, dtype=dtype), None, 1.0, 0.0, out)  # fmt: skip
+            assert made is out
+        computed(a, right.t(), bias=random(48, dtype=dtype))
+
+
+def test_8_bit_operands_that_the_operator_does_not_take_are_copied_as_bytes(calls: Calls) -> None:
     e4m3, e5m2 = random(64, 64, dtype=E4M3), random(64, 64, dtype=E5M2)
-    for a, b in (
-        (e5m2, e5m2.t()),
+    store = torch.zeros(64 * 64 + 16, dtype=E4M3)
+    askew = store[1 : 1 + 64 * 64].view(64, 64).copy_(e4m3)
+    beside = torch.empty(64 * 64 + 1, dtype=BF16)[1:].view(64, 64)
+    cases = (
         (e4m3, e4m3),
-        (e4m3.t(), e4m3.t()),
+        (e4m3.t(), e5m2.t()),
+        (e4m3.t(), e4m3),
         (random(32, 24, dtype=E4M3), random(32, 24, dtype=E4M3).t()),
         (random(32, 32, dtype=E4M3), random(24, 32, dtype=E4M3).t()),
+        (random(1, 40, dtype=E4M3), random(40, 7, dtype=E5M2)),
         (random(2, 32, 32, dtype=E4M3), random(2, 32, 32, dtype=E4M3).mT),
-    ):
+        (random(2, 32, 40, dtype=E4M3), random(2, 40, 24, dtype=E4M3)),
+        (askew, e4m3.t()),
+        (e4m3, askew.t()),
+    )
+    products = sum(a.shape[0] if b.dim() == 3 else 1 for a, b in cases)
+    for a, b in cases:
         computed(a, b)
+        computed(a, b, bias=random(b.shape[-1]), activation="relu")
         out = torch.empty(output_shape(a, b), dtype=BF16)
         assert computed(a, b, out) is out
-    assert calls.noted == []
-    # Not of the kind but of the call: an address.
-    store = torch.zeros(64 * 64 + 16, dtype=E4M3)
-    a = store[1 : 1 + 64 * 64].view(64, 64).copy_(e4m3)
-    computed(a, e4m3.t())
+    assert computed(e4m3, e4m3.t(), beside) is beside
+    assert [name for name, _ in calls.noted] == ["_scaled_mm"] * (3 * products + 1)
+
+
+def test_products_of_two_e5m2_are_composed(calls: Calls) -> None:
+    e5m2 = random(64, 64, dtype=E5M2)
+    out = torch.empty(64, 64, dtype=BF16)
+    assert computed(e5m2, e5m2.t(), out) is out
     assert calls.noted == []
 
 
