@@ -97,6 +97,21 @@ def export_file(path: Path, content: bytes) -> None:
     export_files({path: content})
 
 
+def check_exportable(path: Path) -> None:
+    """Checks that a file can be written there; creates its folder.
+
+    Raises:
+        ExportError: it can't.
+    """
+    _check_replaceable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ExportError(f"{path} can't be written ({error.strerror}): choose another path") from error
+
+
 def export_files(files: Mapping[Path, bytes]) -> None:
     """Writes files that a user asked for, as `whole_file` does: none of them if one has no space.
 

@@ -76,6 +76,8 @@ def gemm(
         not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
         and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
     )  # fmt: skip
+    if not direct or (out is not None and not isinstance(out, Tensor)):
+        _check_tensors(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
     # Compiled functions transform too, and the operator that they call has no derivative: torch would take 0 for it.
     graded = (is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b, out)) or transformed()
     if direct and not graded:
@@ -115,6 +117,17 @@ def gemm(
         a, b, bias, source, alpha, beta, activation, dtype, promoted, scale_a, scale_b
     )
     return made
+
+
+def _check_tensors(**given: object) -> None:
+    """Checks that arguments are tensors, or None where they may be left out.
+
+    Raises:
+        Refused: one is something else.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Tensor) and (value is not None or name in ("a", "b")):
+            raise Refused(f"{name} is of type {type(value).__name__}: give a torch.Tensor")
 
 
 def _wants_gradient(

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
 from space.errors import ProblemError
-from tuner.files import export_file
+from tuner.files import check_exportable, export_file
 from tuner.tables.importers.products import (
     ADDING,
     APART,
@@ -158,9 +158,11 @@ def record(path: str | Path) -> Iterator[Recording]:
         path: replaced if it exists; left alone if the block fails.
 
     Raises:
-        ExportError: the file can't be written.
+        ExportError: the file can't be written; before anything runs, where that shows by then.
     """
     recording = Recording()
+    # The program may take hours.
+    check_exportable(Path(path))
     with _EAGER, _Mode(recording):
         yield recording
     export_file(Path(path), as_csv(list(recording.shapes.counts.items())).encode())

@@ -180,3 +180,10 @@ def test_a_factor_that_is_a_tensor_is_refused(name: str) -> None:
     factor, source = torch.tensor(2.0, requires_grad=True), torch.zeros(16, 32, dtype=BF16)
     with pytest.raises(Refused, match=f"give {name}.item()"):
         gemm(*operands(), source=source, **{name: factor})
+
+
+@pytest.mark.parametrize("name", ["a", "b", "bias", "source", "scale_a", "out"])
+def test_what_is_no_tensor_is_refused_by_name(name: str) -> None:
+    given = {"a": torch.ones(4, 8), "b": torch.ones(8, 4)} | {name: [[1.0]]}
+    with pytest.raises(Refused, match=f"^{name} is of type list: give a torch.Tensor"):
+        gemm(given.pop("a"), given.pop("b"), **given)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from gemmtune.torch import Refused, gemm, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch.standing_in import BF16, LISTED, operands  # noqa: E402
+from tuner.errors import ExportError  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
 
 
@@ -203,3 +204,10 @@ def test_compiled_functions_are_recorded_and_run_compiled_again_afterwards(
     assert [each.shapes.counts for each in recordings] == [{Gemm.of(16, 128, 64, layout="nn"): 1}] * 2
     compiled(x)
     assert len(runs) == 1
+
+
+def test_a_file_that_can_t_be_written_is_refused_before_the_program_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="can't be written"), record(tmp_path / "file" / "shapes.csv"):
+        raise AssertionError("ran")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
