@@ -43,7 +43,7 @@ class Built:
 def staleness(best: Best, nvrtc: str | None = None) -> str:
     """How a best's kernel has changed since a GPU measured it, as a clause; empty where it has not.
 
-    Replays are compared where they are replayed, and the library's kernels are not ours.
+    Replays are not compared (`outdated` does that), as nothing here measures them again, nor are the library's kernels.
 
     Args:
         nvrtc: version that would compile it; by default the one that did.
@@ -53,6 +53,14 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
         Built(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
               best.winner.measurement.build_digest), nvrtc
     )  # fmt: skip
+
+
+def outdated(best: Best) -> str:
+    """That our kernels have changed since a replayed best was recorded, as a clause; empty where they have not."""
+    kernels = best.winner.provenance.kernel_source_digest
+    if best.device_kind != "recorded" or unchanged(best.device, "", best.config.family, kernels):
+        return ""
+    return f"our kernels have changed since they were recorded, with source {kernels[:12]}"
 
 
 def change(built: Built, nvrtc: str | None = None) -> str:

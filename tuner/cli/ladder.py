@@ -52,7 +52,7 @@ def ladder(
         })  # fmt: skip
         return
     rows = [
-        (each.m, "measured (replay)" if each.replayed else each.source, f"{each.time_us:.2f}" if each.time_us else "–",
+        (each.m, f"{each.source}{' (replay)' if each.replayed else ''}", f"{each.time_us:.2f}" if each.time_us else "–",
          f"{each.tflops:.0f}" if each.tflops else "–", _changed(each, above, found.varied))
         for each, above in zip(found.rungs, (None, *found.rungs), strict=False)
     ]  # fmt: skip

@@ -77,7 +77,8 @@ def ladder(
     answers = [answer(bests, problem, device, model=model, recordings=recordings) for problem in problems(weight, ms)]
     known = [
         Rung(found.problem, found.config, found.time_us, found.policy, found.best.runner_up if found.best else None)
-        for found in answers if found.source == "measured" and found.config and found.time_us
+        for found in answers
+        if (found.source == "measured" or _replayed(found)) and found.config and found.time_us
     ]  # fmt: skip
     found = tuple(
         CliffFacts(cliff.kind, cliff.suspect.problem.extents[0], cliff.suspect.time_us,
@@ -87,12 +88,16 @@ def ladder(
     return Ladder(tuple(map(_rung, answers)), found, tuple(_varied([each.config for each in answers if each.config])))
 
 
+def _replayed(found: Answer) -> bool:
+    of_store = found.source in ("measured", "stale")
+    return of_store and found.best is not None and found.best.device_kind == "recorded"
+
+
 def _rung(found: Answer) -> RungFacts:
     profile = find_profile(found.device)
     bound = roofline_us(found.problem, profile) if profile else None
-    replayed = found.source == "measured" and found.best is not None and found.best.device_kind == "recorded"
     return RungFacts(found.problem.extents[0], found.problem.key, found.source, found.time_us, found.interval_us,
-                     found.tflops, bound, found.config, found.why, replayed)  # fmt: skip
+                     found.tflops, bound, found.config, found.why, _replayed(found))  # fmt: skip
 
 
 def _varied(configs: Sequence[Config]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
@@ -117,8 +117,9 @@ class StudyInFull:
 
 
 def page(store: Store, problem: Problem | None, device: str | None, before: int, limit: int) -> list[StudyFacts]:
-    """Studies with an id below `before`, newest first."""
-    query = select(StudyRow).where(StudyRow.id < before).order_by(StudyRow.id.desc()).limit(limit)
+    """Studies with an id below `before`, newest first, without those that a revocation began and that hold nothing."""
+    begun = or_(StudyRow.generation == 0, exists().where(MeasurementRow.study_id == StudyRow.id))
+    query = select(StudyRow).where(StudyRow.id < before, begun).order_by(StudyRow.id.desc()).limit(limit)
     if problem is not None:
         query = query.where(StudyRow.problem.has(key=problem.key))
     if device is not None:

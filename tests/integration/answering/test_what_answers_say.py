@@ -117,7 +117,7 @@ def test_best_says_that_the_library_wins_where_it_does(tmp_path: Path) -> None:
     [
         (("best", PROBLEM.shape), "replayed from a recording; no GPU was used"),
         (("best", PROBLEM.shape, "--rivals"), "replayed from a recording; no GPU was used"),
-        (("ladder", "256x256", "--m", "256"), "measured (replay)"),
+        (("ladder", "256x256", "--m", "256"), "stale (replay)"),
         (("campaign", "show", "1"), "times of 1 problem are replayed from recordings; no GPU was used"),
         (("campaign", "show", "1"), "of workers' time"),
         (("campaign", "results", "1"), "NVIDIA H200 (replay)"),

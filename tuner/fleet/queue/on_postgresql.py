@@ -77,6 +77,17 @@ _END = text("""
 """)
 #: The engine prunes what is old; a heartbeat of the future came before the clock was set back.
 _PRUNE = (
+    # The worker's row keeps when it was last heard: the engine's goes.
+    text("""
+        WITH silent AS MATERIALIZED (
+            SELECT worker.id, last_heartbeat FROM worker
+            JOIN procrastinate_workers ON procrastinate_workers.id = worker.engine_id
+            WHERE last_heartbeat < now() - make_interval(secs => :seconds)
+                OR last_heartbeat > now() + make_interval(secs => :seconds)
+            ORDER BY worker.id FOR UPDATE OF worker
+        )
+        UPDATE worker SET beat_at = last_heartbeat FROM silent WHERE worker.id = silent.id
+    """),
     text("SELECT procrastinate_prune_stalled_workers_v1(:seconds)"),
     text("""
         SELECT procrastinate_unregister_worker_v1(id) FROM procrastinate_workers

@@ -57,7 +57,7 @@ class TestLadders:
         assert weight["ms"] == [16, 128, 2048]
         asked = {"n": weight["n"], "k": weight["k"], "device": DEVICE, "ms": "16,128,512,2048"}
         body = http.get("/v1/ladder", params=asked).json()
-        assert [rung["source"] for rung in body["rungs"]] == ["measured", "measured", "predicted", "measured"]
+        assert [rung["source"] for rung in body["rungs"]] == ["stale", "stale", "predicted", "measured"]
         problem_of(http.get("/v1/ladder", params=asked | {"ms": "0"}), 422, "bad-input")
 
 

@@ -57,6 +57,17 @@ def test_a_beat_is_noted(fleet: Fleet) -> None:
     assert fleet.workers.page()[0].beat_at > before
 
 
+def test_a_lost_worker_was_seen_when_it_was_last_heard(fleet: Fleet) -> None:
+    hand = fleet.hand()
+    fleet.pass_time(100 * 86_400)
+    fleet.workers.beat(hand.id)
+    heard = fleet.workers.page()[0].beat_at
+    fleet.fall_silent()
+    assert fleet.sweeper.sweep()["workers lost"] == 1
+    (lost,) = fleet.workers.page(gone=True)
+    assert (heard - lost.beat_at).total_seconds() == pytest.approx(fleet.timing.silence_seconds + 1)
+
+
 def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Postgres) -> None:
     # Reports insert their measurements one after the other, and lock their worker's row long before.
     with Store.open(postgres.database()) as store, ThreadPoolExecutor(1) as pool:
