@@ -109,6 +109,11 @@ class Problem(ABC):
         """Independent products."""
 
     @property
+    def size(self) -> str:
+        """The shape, with ` ×8` for a batch: two problems of one shape differ by it."""
+        return f"{self.shape} ×{self.batch}" if self.batch > 1 else self.shape
+
+    @property
     @abstractmethod
     def flops(self) -> int:
         """Multiplications and additions of the whole product."""

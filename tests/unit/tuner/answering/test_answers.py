@@ -315,6 +315,11 @@ def test_no_interval_reaches_below_what_the_device_can(shape: str) -> None:
     assert found.interval_us[0] >= roofline_us(problem, H200)
 
 
+def test_a_batch_is_said_where_nothing_is_near() -> None:
+    batched = dataclasses.replace(ASKED, batch=8)
+    assert f"nothing near {ASKED.shape} ×8 on {DEVICE}" in answer(Bests(), batched, DEVICE).why
+
+
 def test_operands_that_do_not_fit_the_device_get_none() -> None:
     found = answer(Bests(), Gemm.parse("262144x262144x262144"), DEVICE)
     assert (found.source, found.config) == ("none", None)
