@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, Literal, Protocol
 
 from space.config import Config
-from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
+from space.devices import DeviceProfile, arch_measured, cards_called, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
@@ -119,6 +119,8 @@ def _unmeasured(
 ) -> Answer:
     """The answer from what was measured elsewhere, or from nothing."""
     profile = find_profile(device)
+    if profile is None and cards_called(device):
+        raise unknown_device(device)
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
     device = profile.name

@@ -321,6 +321,10 @@ def test_every_tuned_problem_has_a_row_for_tunableop_or_a_reason(folder: Path) -
         taken = [measured(config, us, ranked, "final") for config, us in times]
         store.set_bests(bests_of(ranked, store.record_many(study.id, taken, PROVENANCE), 3, {}))
     words = ("--format", "tunableop", "--torch", "2.14.1", "--min-gain", "1.0")
+    text = export(folder, "t.csv", *words, "--gpus", "12")
+    assert text.startswith(f"{folder}/t0.csv to {folder}/t11.csv: 0 bests of")
+    text = export(folder, "t.csv", *words)
+    assert text.startswith(f"{folder}/t0.csv: 0 bests of")
     report = json.loads(export(folder, "t.csv", *words, "--json"))
     rows = [line for line in (folder / "t0.csv").read_text().splitlines() if not line.startswith("Validator,")]
     assert (report["entries"], report["library"], sum(report["left_out"].values())) == (len(rows), 2, 2)

@@ -226,7 +226,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("recordings list {home}", 4, "contains no recording"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
-    ("model show --device h100", 3, "the nearest known ones are NVIDIA H100 80GB HBM3, NVIDIA H100 PCIe"),
+    ("model show --device h100", 3, "'h100' names several cards: write one of h100 sxm, h100 pcie, h100 nvl"),
     ("migrate --db mysql://x/y", 5, "is not a database that we support"),
 )
 
@@ -252,7 +252,9 @@ ON_A_STORE: Final[tuple[Case, ...]] = (
     ("best 640x640x640 --rivals", 6, "no finals of bf16 nt 640x640x640"),
     ("best 256x256x256 --rollback 1", 6, "nothing was best before it"),
     ("best 256x256x256 --rollback 99", 6, "99"),
-    ("export --device none --out {home}/t.json", 6, "nothing was tuned on 'none'"),
+    ("export --device h1000 --out {home}/t.json", 3, "'h1000' is unknown: the nearest known ones are"),
+    ("export --device h100 --out {home}/t.json", 3, "'h100' names several cards"),
+    ("export --device l40s --out {home}/t.json", 6, "nothing was tuned on 'NVIDIA L40S'"),
     ("export --format xml --out {home}/t.json", 3, "'xml' is unknown"),
     ("export --out {home}/file/t.json", 5, "can't be written"),
     ("export --all --out ''", 5, "is a folder: name a file in it"),

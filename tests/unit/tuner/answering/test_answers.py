@@ -329,6 +329,8 @@ def test_operands_that_do_not_fit_the_device_get_none() -> None:
 def test_an_unknown_device_is_refused_with_the_nearest_known_ones() -> None:
     with pytest.raises(ProfileError, match="'NVIDIA H300' is unknown: the nearest known ones are NVIDIA H"):
         answer(Bests(), ASKED, "NVIDIA H300")
+    with pytest.raises(ProfileError, match=r"'H100' names several cards: write one of h100 sxm, h100 pcie, h100 nvl$"):
+        answer(Bests(), ASKED, "H100")
 
 
 def test_nothing_is_answered_from_a_card_that_only_its_driver_knows() -> None:
