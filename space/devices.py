@@ -189,7 +189,9 @@ def profile_named(name: str) -> DeviceProfile:
 
 
 def unknown_device(name: str) -> ProfileError:
-    """The error for a name that no known card has, with the nearest names."""
+    """The error for a name that no known card has, or that several share, with the names to write."""
+    if cards := cards_called(name):
+        return ProfileError(f"device {name[:100]!r} names several cards: write one of {', '.join(cards)}")
     return ProfileError(f"device {name[:100]!r} is unknown: {_nearest_names(name)}")
 
 
@@ -223,6 +225,16 @@ def find_profile(name: str) -> DeviceProfile | None:
         return profile_named(name)
     except ProfileError:
         return None
+
+
+def cards_called(name: str) -> list[str]:
+    """A short name of each card, where several begin with these words, as `h100 sxm` and `h100 pcie` of `h100`."""
+    asked = _folded(name[:100]).split()
+    shortest: dict[str, str] = {}
+    for each, card in _names().items():
+        if asked and each.split()[: len(asked)] == asked:
+            shortest[card] = min(shortest.get(card, each), each, key=len)
+    return [shortest[card] for card in CARDS if card in shortest] if len(shortest) > 1 else []
 
 
 def identity_named(name: str) -> str:

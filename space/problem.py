@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
@@ -107,6 +107,11 @@ class Problem(ABC):
     @abstractmethod
     def batch(self) -> int:
         """Independent products."""
+
+    @property
+    def size(self) -> str:
+        """The shape, with ` ×8` for a batch: two problems of one shape differ by it."""
+        return f"{self.shape} ×{self.batch}" if self.batch > 1 else self.shape
 
     @property
     @abstractmethod
@@ -231,18 +236,23 @@ class ProblemKind:
         except (TypeError, ProblemError):
             return None
 
-    def of(self, given: Mapping[str, Any]) -> Problem:
+    def of(self, given: Mapping[str, Any], beside: Sequence[str] = ()) -> Problem:
         """The problem that fields by name describe; those left out take their defaults.
+
+        Args:
+            beside: what the caller reads beside the fields, for messages.
 
         Raises:
             ProblemError: a field is missing, unknown, or outside its domain.
         """
         names = [field.name for field in self.fields]
         if unknown := [name for name in given if name not in names]:
-            near = get_close_matches(unknown[0], names, n=1)
+            near = get_close_matches(unknown[0], [*names, *beside], n=1)
+            further = f"; beside it a list has {', '.join(beside)}" if beside else ""
             hint = f"did you mean {near[0]}? " if near else ""
             raise ProblemError(
                 f"{unknown[0][:80]!r} is not a field of a {self.name} problem: {hint}it has {', '.join(names)}"
+                f"{further}"
             )
         if missing := [field.name for field in self.fields if field.default is None and field.name not in given]:
             raise ProblemError(f"a {self.name} problem needs {', '.join(missing)}: it has {', '.join(names)}")

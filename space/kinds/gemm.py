@@ -173,9 +173,8 @@ class Gemm(Problem):
     @property
     def title(self) -> str:
         """The problem as messages name it: `bf16 nt 4096x4096x4096`, with ` ×8` for a batch and its epilogue."""
-        batch = f" ×{self.batch}" if self.batch > 1 else ""
         epilogue = f" {self.epilogue}" if self.epilogue != "none" else ""
-        return f"{self.dtype} {self.layout} {self.shape}{batch}{epilogue}"
+        return f"{self.dtype} {self.layout} {self.size}{epilogue}"
 
     @property
     def similar(self) -> tuple[str, ...]:

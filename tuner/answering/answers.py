@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, Literal, Protocol
 
 from space.config import Config
-from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
+from space.devices import DeviceProfile, arch_measured, cards_called, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
@@ -119,6 +119,8 @@ def _unmeasured(
 ) -> Answer:
     """The answer from what was measured elsewhere, or from nothing."""
     profile = find_profile(device)
+    if profile is None and cards_called(device):
+        raise unknown_device(device)
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
     device = profile.name
@@ -322,11 +324,11 @@ class _Question:
     def nearest(self, neighbour: Neighbour) -> Answer:
         """The answer with a neighbour's config."""
         best, changed = neighbour.best, staleness(neighbour.best)
-        shape, policy = best.problem.shape, best.policy
+        shape, policy = best.problem.size, best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
         won = neighbour.config == plain_twin(best.config)
         place, of = ("winner", "") if won else ("runner-up", " for its winner")
-        why = f"{self.problem.shape} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
+        why = f"{self.problem.size} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
         config, early = self.among_neighbours(neighbour.config)
         grounds = (
             f"{best.median_us:.2f} µs measured at {shape}{of}{_replay(best)}, {neighbour.octaves:.2f} octaves away; "
@@ -342,11 +344,11 @@ class _Question:
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
-            near = f"the store has nothing near {self.problem.shape} on {self.profile.name}"
+            near = f"the store has nothing near {self.problem.size} on {self.profile.name}"
             if not arch_measured(arch := self.profile.arch.name):
                 near = f"predicted, never measured on this architecture ({arch})"
             if neighbour:
-                near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
+                near = f"the config of {neighbour.best.problem.size} would be much slower at {self.problem.size}"
             why = f"{near}; {self.predictor(predicted.config)} ranks this config first"
             config, early = self.among_neighbours(predicted.config)
             return Answer(self.problem, self.profile.name, self.policy, "predicted", config,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from space.devices import profile_named
 from space.errors import ConfigError
 from tuner.answering.answers import policy_of
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
@@ -69,6 +71,8 @@ def export(
         raise ConfigError(f"{format} lists the library's kernels, which never start early: leave out --neighbours")
     keys = _listed(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     with existing_store(db) as store:
+        if device not in {name for name, _ in store.devices()}:
+            profile_named(device)  # a misspelt card can't be tuned
         found = _read(store, device, policy_of(None, neighbours), exporter, keys)
     if everything:
         _export_everything(found.document, out, as_json)
@@ -82,7 +86,7 @@ def export(
     else:
         export_files({Path(name): content for name, content in files.items()})
     changed = stale(device, kept.entries)
-    lines = _lines(out, kept, found, changed)
+    lines = _lines(_written(out, exporter, files), kept, found, changed)
     if format == _WHOLE and kept.left_out:
         lines.append("--all exports those too, with their evidence")
     if step := exporter.next_step(kept, options):
@@ -152,9 +156,15 @@ def _with_uncompared(kept: Guarded, uncompared: list[str]) -> Guarded:
     return replace(kept, library=[*kept.library, *uncompared], left_out={**kept.left_out, **reason})
 
 
-def _lines(out: Path, kept: Guarded, found: _Found, changed: int) -> list[str]:
+def _written(out: Path, exporter: Exporter, files: Mapping[str, bytes]) -> str:
+    """The folder or the file, or the first and the last of several files."""
+    first, *others = [str(out)] if exporter.FOLDER else files
+    return f"{first} to {others[-1]}" if others else first
+
+
+def _lines(written: str, kept: Guarded, found: _Found, changed: int) -> list[str]:
     """How many entries are written, and why others are not; what is stale; what was never tuned."""
-    lines = [f"{out}: {_bests(len(kept.entries), kept.device)}"]
+    lines = [f"{written}: {_bests(len(kept.entries), kept.device)}"]
     lines += [f"left to the library {count:,} ×: {reason}" for reason, count in kept.left_out.items()]
     lines += _changed(changed)
     if never := len(found.never_tuned):

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from space.errors import ProblemError
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Bests, ExactBests
 from tuner.answering.ladder import MS
@@ -20,6 +19,7 @@ from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.tables.entries import fields
+from tuner.tables.problems import rows_of
 from tuner.tables.recorded import recorded_bests
 from tuner.views import ladder as views
 from tuner.views.ladder import Ladder, RungFacts
@@ -28,7 +28,9 @@ from tuner.views.ladder import Ladder, RungFacts
 @asks_weight
 def ladder(
     problem: Problem,
-    ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. \\[default: 25 from 1 to 16384]")] = "",
+    ms: Annotated[
+        str, typer.Option("--m", help="M, as in 1..8192:x2 or 1,16,64. \\[default: 25 from 1 to 16384]")
+    ] = "",
     device: DeviceName = AUTO,
     db: Db = None,
     as_json: Json = False,
@@ -42,7 +44,7 @@ def ladder(
     model = model_for(device, settings().model_dir).model
     recordings = recorded_bests(settings().recorded_dir)
     with opened_bests(db) as bests:
-        found = views.ladder(bests, problem, device, _numbers(ms) if ms else MS, model, recordings)
+        found = views.ladder(bests, problem, device, rows_of(ms) if ms else MS, model, recordings)
         notes = _notes(found, problem, device, bests, recordings)
     if as_json:
         emit({
@@ -86,10 +88,3 @@ def _changed(rung: RungFacts, above: RungFacts | None, varied: Sequence[str]) ->
     if config.family == LIBRARY:
         return ""
     return ", ".join(f"{name}={value}" for name, value in config.values if name in varied and before[name] != value)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ProblemError(f"--m {text!r} is not a list of numbers: write 1,16,4096") from error

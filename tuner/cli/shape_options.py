@@ -11,7 +11,7 @@ import typer
 from tuner.cli.output import notes
 from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
-from tuner.tables.problems import numbers
+from tuner.tables.problems import rows_of
 from tuner.tables.shapes import Shapes
 
 Sources = Annotated[
@@ -37,9 +37,9 @@ def asked_of(ms: str | None, tp: int, tf32: bool, block_scaled_as: str) -> Asked
     """What the options ask of sources.
 
     Raises:
-        ProblemError: `ms` is not a list of numbers.
+        ProblemError: `ms` is not a list of extents.
     """
-    return Asked(tuple(numbers(f"--m {ms}", ms)) if ms else (), tp, tf32, block_scaled_as)
+    return Asked(tuple(rows_of(ms)) if ms else (), tp, tf32, block_scaled_as)
 
 
 def shapes_told(sources: Iterable[Path], asked: Asked) -> Shapes:

@@ -39,6 +39,9 @@ def shapes(
         raise ProblemError("no source given: name a file, as in gemmtune shapes trace.json.gz")
     found = shapes_of(sources, asked_of(ms, tp, tf32, block_scaled_as))
     listed = weighted(found, profile_named(device))
+    if out and not listed:
+        told = "; without --out the command says what is left out" if found.left_out else ""
+        raise ProblemError(f"{' + '.join(map(str, sources))} lists no problem: nothing is written to {out}{told}")
     if out:
         export_file(out, as_csv([(each.problem, each.count) for each in listed]).encode())
     document = {
@@ -69,4 +72,4 @@ def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None,
     for sentence in found.notes:
         notes.print(sentence)
     if out:
-        console.print(f"{out} is written{f'; to tune it: gemmtune campaign run {out}' if listed else ''}")
+        console.print(f"{out} is written; to tune it: gemmtune campaign run {out}")

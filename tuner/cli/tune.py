@@ -16,7 +16,6 @@ from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, st
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replayed import word_for
-from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, ahead
 from tuner.evidence.store import Store
 from tuner.hints import flags_of
@@ -24,7 +23,7 @@ from tuner.settings import settings
 from tuner.studying import study
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import guidance_for
-from tuner.studying.open_worker import devices_with, open_worker
+from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 from workers.ports import Worker
@@ -82,12 +81,6 @@ def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: s
     Raises:
         NothingCorrect, FamilyError: it has none, or `without` names no worth rule.
     """
-    replayed = worker.facts.kind == "recorded"
-    if replayed and not worker.measurable(problem) and (others := devices_with(problem, settings())):
-        raise NothingCorrect(
-            f"the recording holds nothing of {problem.title}, but other sets do: "
-            f"use one of --device {', '.join(others)}"
-        )
     if not is_there(store_url(db)):
         candidates_for(problem, worker, without)
     return open_store(db)

@@ -243,13 +243,16 @@ class LearnedModel:
             kinds = ", ".join(sorted(" ".join(kind) for kind in self._alike))
             return Domain(False, nearest, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
         nearest, away = alike.nearest(problem)
+        here, there = problem.size, nearest.size
         if away > self.facts.reach:
+            # What lies farther must not read as far.
+            digits = 2 if f"{away:.1f}" == f"{self.facts.reach:.1f}" else 1
             return Domain(
                 False, nearest,
-                f"{problem.shape} lies {away:.1f} octaves from {nearest.shape}, the nearest problem of the training, "
-                f"which covers {self.facts.reach:.1f}",
+                f"{here} lies {away:.{digits}f} octaves from {there}, the nearest problem of the training, "
+                f"which covers {self.facts.reach:.{digits}f}",
             )  # fmt: skip
-        return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
+        return Domain(True, nearest, f"{here} lies {away:.1f} octaves from {there} of the training")
 
     def _columns(self, names: tuple[str, ...]) -> list[int]:
         """The forest's columns in its order; the family's order may have changed since the training."""

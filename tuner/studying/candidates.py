@@ -21,6 +21,8 @@ from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
+from tuner.settings import settings
+from tuner.studying.open_worker import devices_with
 from workers.ports import Worker
 
 #: Candidates with a longer estimate than this multiple of the best are not proposed.
@@ -130,6 +132,11 @@ def _recorded_candidates(
             f"the recording of {problem.title} holds {len(keys)} candidates, all of them with an early launch (pdl=1), "
             f"which a tune times only beside other neighbours: `gemmtune best {problem.shape}{flags_of(problem)}` has "
             "the recorded best"
+        )
+    if not recorded and (others := devices_with(problem, settings())):
+        raise NothingCorrect(
+            f"the recording holds nothing of {problem.title}, but other sets do (--device {', '.join(others)}): "
+            "use one of them"
         )
     if not recorded:
         raise NothingCorrect(

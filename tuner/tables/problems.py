@@ -15,7 +15,9 @@ from space.registry import DEFAULT_KIND, KINDS, kind_named
 #: Most problems per campaign: as many as one request creates in a few seconds.
 MOST_PROBLEMS: Final = 20_000
 #: Fields of a list entry that are ignored, for its human readers.
-_REMARKS: Final = frozenset({"name", "class", "source", "comment", "key", "count"})
+_REMARKS: Final = ("name", "class", "source", "comment", "key")
+#: What an entry may have beside the fields of its problem.
+_BESIDE: Final = ("kind", "count", *_REMARKS)
 #: Columns of an exported row, behind those of its problem.
 COLUMNS: Final = (
     "family", "config", "time_us", "tflops", "gain", "gain_low", "gain_high", "policy", "driver", "nvrtc", "cublaslt",
@@ -79,7 +81,7 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
         # A list of several kinds has columns for the fields of all.
         fields = {field.name for each in KINDS.values() for field in each.fields}
         empty = {name for name in fields if entry.get(name) in (None, "")}
-        return kind.of({name: entry[name] for name in entry if name not in {"kind", *empty, *_REMARKS}})
+        return kind.of({name: entry[name] for name in entry if name not in {*empty, *_BESIDE}}, _BESIDE)
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from error
 
@@ -138,6 +140,21 @@ def numbers(part: str, text: str) -> list[int]:
         if len(found) > MOST_PROBLEMS:
             raise ProblemError(f"{part[:80]!r} means more than {MOST_PROBLEMS:,} numbers: give fewer")
     return list(dict.fromkeys(found))
+
+
+def rows_of(text: str) -> list[int]:
+    """The values of M that `--m` lists.
+
+    Raises:
+        ProblemError: the list is malformed or too long, or has a number that is no extent.
+    """
+    found = numbers(f"--m {text}", text)
+    if outside := [m for m in found if not 1 <= m <= MAX_EXTENT]:
+        raise ProblemError(
+            f"m = {outside[0]} in --m {text[:80]!r} is not an extent: it must be 1 to {MAX_EXTENT:,}; "
+            f"write 1,16,64 or 1..8192:x2"
+        )
+    return found
 
 
 def _steps(part: str, first: int, last: int, how: str, by: int) -> list[int]:

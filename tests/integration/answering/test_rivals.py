@@ -67,7 +67,7 @@ def test_an_unknown_device_is_told_with_the_nearest_ones(tmp_path: Path, words: 
     with Store.open(f"sqlite:///{tmp_path}/s.db"):
         pass
     shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
-    said = shell("best", PROBLEM.shape, "--device", "h100", *words)
-    plain = shell("best", PROBLEM.shape, "--device", "h100")
+    said = shell("best", PROBLEM.shape, "--device", "h1000", *words)
+    plain = shell("best", PROBLEM.shape, "--device", "h1000")
     assert said.code == plain.code != 0
-    assert "device 'h100' is unknown: the nearest known ones are NVIDIA H100" in " ".join(said.err.split())
+    assert "device 'h1000' is unknown: the nearest known ones are NVIDIA H200" in " ".join(said.err.split())

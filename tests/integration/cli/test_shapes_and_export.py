@@ -104,11 +104,21 @@ def test_a_campaign_says_what_to_know_of_its_files_counts(folder: Path) -> None:
     assert "record with graphs off" in done.stderr
 
 
-def test_a_list_without_problems_is_not_said_to_be_tunable(folder: Path) -> None:
-    (folder / "none.csv").write_text("m,n,k\n")
-    text = run("shapes", folder / "none.csv", "--out", folder / "out.csv")
-    assert "is written" in text
-    assert "to tune it" not in text
+@pytest.mark.parametrize(("content", "told"), [("m,n,k\n", False), (UNTUNED.splitlines()[1], True)])
+def test_a_list_without_problems_is_not_written(folder: Path, content: str, told: bool) -> None:
+    # As CSV it would have no column of a problem, and every command would refuse it.
+    (folder / "none.csv").write_text(content)
+    words = ("shapes", folder / "none.csv")
+    assert "0 problems" in run(*words)
+    with pytest.raises(ProblemError, match=r"none\.csv lists no problem: nothing is written to .*out\.csv") as refused:
+        run(*words, "--out", folder / "out.csv")
+    assert str(refused.value).endswith("says what is left out") == told
+    assert not (folder / "out.csv").exists()
+
+
+def test_a_ladder_of_a_weight_takes_steps(folder: Path) -> None:
+    found = json.loads(run("ladder", "4096x4096", "--m", "1..64:x4,96", "--db", folder / "store.db", "--json"))
+    assert [each["m"] for each in found["rungs"]] == [1, 4, 16, 64, 96]
 
 
 def test_shapes_of_several_sources_become_one_list(folder: Path) -> None:
@@ -311,6 +321,10 @@ def test_every_tuned_problem_has_a_row_for_tunableop_or_a_reason(folder: Path) -
         taken = [measured(config, us, ranked, "final") for config, us in times]
         store.set_bests(bests_of(ranked, store.record_many(study.id, taken, PROVENANCE), 3, {}))
     words = ("--format", "tunableop", "--torch", "2.14.1", "--min-gain", "1.0")
+    text = export(folder, "t.csv", *words, "--gpus", "12")
+    assert text.startswith(f"{folder}/t0.csv to {folder}/t11.csv: 0 bests of")
+    text = export(folder, "t.csv", *words)
+    assert text.startswith(f"{folder}/t0.csv: 0 bests of")
     report = json.loads(export(folder, "t.csv", *words, "--json"))
     rows = [line for line in (folder / "t0.csv").read_text().splitlines() if not line.startswith("Validator,")]
     assert (report["entries"], report["library"], sum(report["left_out"].values())) == (len(rows), 2, 2)

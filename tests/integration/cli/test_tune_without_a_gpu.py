@@ -100,5 +100,11 @@ def test_a_word_that_names_a_recording_means_that_one(shell: Shell) -> None:
     assert "other sets do" in shell("tune", SHAPE, "--device", "recorded:h200").err
 
 
+def test_a_campaign_names_the_sets_that_hold_what_it_parks(shell: Shell) -> None:
+    run = shell("campaign", "run", "--ladder", "m=16384 n=4096 k=4096", "--device", "recorded:h200")
+    assert run.code == 6, run.err
+    assert "but other sets do (--device recorded:h100_suite, recorded:h200_again, " in " ".join(run.out.split())
+
+
 def test_what_no_recording_holds_is_told(shell: Shell) -> None:
     assert "the recording holds nothing of bf16 nt 640x640x640" in shell("tune", "640x640x640").err

@@ -215,8 +215,8 @@ def test_the_history_is_asked_over_http_page_by_page(store: Store) -> None:
 def test_the_history_of_an_unknown_device_is_an_error_that_names_the_nearest(store: Store) -> None:
     http = TestClient(create_app(store))
     asked = {"m": "256", "n": "256", "k": "256"}
-    found = http.get("/v1/best/history", params=asked | {"device": "h100"})
-    assert (found.status_code, "the nearest known ones are NVIDIA H100 80GB" in found.json()["detail"]) == (422, True)
+    found = http.get("/v1/best/history", params=asked | {"device": "h1000"})
+    assert (found.status_code, "the nearest known ones are NVIDIA H200" in found.json()["detail"]) == (422, True)
     assert http.get("/v1/best/history", params=asked | {"device": "H100 PCIe"}).json()["items"] == []
 
 

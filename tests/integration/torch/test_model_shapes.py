@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="transformers is not in the lock file
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
 from tuner.tables.importers import shapes_of
+from tuner.tables.importers.products import PLAIN_F32
 from tuner.tables.importers.source import Asked
 
 #: By name: the config, and N, K, count (and epilogue, layout) of each product.
@@ -171,7 +172,7 @@ GPT_OSS: dict[str, Any] = {
         (MODELS["DeepSeek V3"][0],
          [(2112, 7168, 3), (3072, 1536, 3), (4096, 512, 3), (7168, 2048, 3), (4608, 7168, 1), (7168, 2304, 1),
           (512, 7168, 2), (7168, 256, 2), (16160, 7168, 1)],
-         "kv_a_proj_with_mqa, q_a_proj"),
+         "gate, kv_a_proj_with_mqa, q_a_proj"),
         (GPT_OSS,
          [(640, 2880, 2, "bias"), (2880, 512, 2, "bias"), (32, 2880, 2, "bias"), (25136, 2880, 1)], "router"),
     ],
@@ -232,8 +233,21 @@ def test_experts_in_one_batch_are_left_out_as_grouped_ones_are(tmp_path: Path) -
     config = {"model_type": "llama4_text", "num_hidden_layers": 2, "num_local_experts": 4}
     found = listed(tmp_path, config, ms=(16, 64), tp=2)
     assert {(gemm.m, gemm.batch) for gemm in found} == {(16, 1), (64, 1)}
-    left_out = shapes_of([tmp_path / "config.json"], Asked(ms=(16,))).left_out
-    assert left_out["grouped products, as those of experts: gemmtune tunes none yet"] == 4
+    for ms in ((16,), (16, 64)):
+        left_out = shapes_of([tmp_path / "config.json"], Asked(ms=ms)).left_out
+        assert left_out["grouped products, as those of experts: gemmtune tunes none yet"] == 4 * len(ms)
+
+
+def test_a_router_in_f32_is_a_projection(tmp_path: Path) -> None:
+    config, ms = MODELS["DeepSeek V3"][0], (16, 64)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"torch_dtype": "bfloat16"} | config))
+    plain, fast = (shapes_of([path], Asked(ms=ms, tf32=tf32)) for tf32 in (False, True))
+    routers = {Gemm.of(m, 256, 7168, "tf32"): 2 for m in ms}
+    assert {problem: fast.counts[problem] for problem in fast.counts.keys() - plain.counts.keys()} == routers
+    assert {why: count for why, count in plain.left_out.items() if "f32" in why} == {PLAIN_F32: 4}
+    passing = "products of two activations, as in attention: engines run fused kernels for them"
+    assert plain.left_out[passing] == fast.left_out[passing] == 2 * 3 * len(ms)  # two of each layer's attention
 
 
 def test_logits_are_padded_whatever_the_embedding_is_called(tmp_path: Path) -> None:

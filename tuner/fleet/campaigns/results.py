@@ -76,7 +76,8 @@ def summary(store: Store, campaign_id: int) -> Summary:
         most = session.scalar(select(func.max(Item.count)).where(Item.campaign_id == campaign_id)) or 1
         won = won_of([(ratio, count, median_us) for ratio, _, count, median_us in compared]) if most > 1 else None
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
-        reasons = Counter(reason.partition(":")[0] for reason in session.scalars(parked))
+        # Without the space, a device such as recorded:h200 would end the clause.
+        reasons = Counter(reason.partition(": ")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)
         return Summary(stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won)
 

@@ -79,7 +79,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.products: list[Product] = []
         self.grouped = 0
-        self._weights = weights
+        self._weights = dict(weights)
         # Memory that is freed could be given to another tensor, which would look like the same one.
         self._held: list[Any] = []
 
@@ -95,7 +95,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         elif operator == "_local_scalar_dense" and args[0].is_meta:
             # Models ask whether all of a mask holds; without data it does.
             return args[0].dtype is torch.bool
-        return func(*args, **(kwargs or {}))
+        found = func(*args, **(kwargs or {}))
+        if operator == "_to_copy" and (converted := self._weights.get(_memory(args[0]))):
+            # Routers multiply by their weight in f32, a tensor of its own.
+            self._held.append(found)
+            self._weights[_memory(found)] = converted
+        return found
 
 
 @contextmanager
@@ -125,13 +130,13 @@ def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, t
         said = _line(f"{type(error).__name__}: {error}")
         raise ProblemError(f"{where}: the model can't run on the meta device ({said})") from error
     if recorder.grouped:
-        tally.leave_out(_GROUPED, recorder.grouped)
+        tally.leave_out(_GROUPED, recorder.grouped * len(ms))
     ran = {product.weight for product in recorder.products}
     linears = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
     if idle := sum(weights[_memory(module.weight)] not in ran for module in linears):
-        tally.leave_out("projections that do not run on text alone, as those of vision towers", idle)
+        tally.leave_out("projections that do not run on text alone, as those of vision towers", idle * len(ms))
     plan = _Plan(model, tp, where)
-    products = list(_merged(recorder.products, plan, tally))
+    products = list(_merged(recorder.products, plan, tally, len(ms)))
     if plan.whole:
         tally.note(f"--tp {tp} leaves whole, on every GPU: {', '.join(sorted(plan.whole))}")
     for product in products:
@@ -271,12 +276,16 @@ def _pattern(name: str) -> str:
     return ".".join(parts[1:] if parts[0] in ("model", "transformer") else parts)
 
 
-def _merged(products: list[Product], plan: _Plan, tally: Tally) -> Iterator[Product]:
-    """One GPU's products, those of one module that read the same memory as one."""
+def _merged(products: list[Product], plan: _Plan, tally: Tally, runs: int) -> Iterator[Product]:
+    """One GPU's products, those of one module that read the same memory as one.
+
+    Args:
+        runs: how often a product that is left out counts, once for each M.
+    """
     groups: dict[tuple[object, ...], list[Product]] = {}
     for place, product in enumerate(products):
         if not product.weight:
-            tally.leave_out(_PASSING)
+            tally.leave_out(_PASSING, runs)
             continue
         first = OPERATORS[product.operator]
         a, b = product.arrays[first], product.arrays[first + 1]
@@ -285,7 +294,7 @@ def _merged(products: list[Product], plan: _Plan, tally: Tally) -> Iterator[Prod
             continue
         if len(a.shape) != 2:
             # Its rows are tokens of the captured pass, as often as there are experts.
-            tally.leave_out(_GROUPED)
+            tally.leave_out(_GROUPED, runs)
             continue
         parent = product.module.rpartition(".")[0]
         key = product.reads, parent, product.operator, a.shape, b.strides == (1, b.shape[0])

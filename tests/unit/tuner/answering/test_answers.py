@@ -315,6 +315,11 @@ def test_no_interval_reaches_below_what_the_device_can(shape: str) -> None:
     assert found.interval_us[0] >= roofline_us(problem, H200)
 
 
+def test_a_batch_is_said_where_nothing_is_near() -> None:
+    batched = dataclasses.replace(ASKED, batch=8)
+    assert f"nothing near {ASKED.shape} ×8 on {DEVICE}" in answer(Bests(), batched, DEVICE).why
+
+
 def test_operands_that_do_not_fit_the_device_get_none() -> None:
     found = answer(Bests(), Gemm.parse("262144x262144x262144"), DEVICE)
     assert (found.source, found.config) == ("none", None)
@@ -324,6 +329,8 @@ def test_operands_that_do_not_fit_the_device_get_none() -> None:
 def test_an_unknown_device_is_refused_with_the_nearest_known_ones() -> None:
     with pytest.raises(ProfileError, match="'NVIDIA H300' is unknown: the nearest known ones are NVIDIA H"):
         answer(Bests(), ASKED, "NVIDIA H300")
+    with pytest.raises(ProfileError, match=r"'H100' names several cards: write one of h100 sxm, h100 pcie, h100 nvl$"):
+        answer(Bests(), ASKED, "H100")
 
 
 def test_nothing_is_answered_from_a_card_that_only_its_driver_knows() -> None:

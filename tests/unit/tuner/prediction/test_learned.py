@@ -21,6 +21,7 @@ from space.rank import rank
 from tests.support import FAMILY
 from tuner.errors import ModelError
 from tuner.evidence.picks import precedence
+from tuner.evidence.similarity import octaves
 from tuner.prediction import files
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of
@@ -127,6 +128,16 @@ def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedMod
     assert "fp8_e4m3 nt none was not in the training" in model.domain(other).sentence
     wide = model.predict(far, FAMILY.columns(far, held.configs[:3]))
     assert wide.doubt == pytest.approx(2 * near.doubt)
+
+
+def test_a_batch_is_told_from_its_single_product(model: LearnedModel) -> None:
+    known = model.domain(Gemm.parse("65536x65536x128")).nearest
+    batched = dataclasses.replace(known, batch=8)
+    away = octaves(batched, known)
+    just = dataclasses.replace(model, facts=model.facts.model_copy(update={"reach": away - 0.004}))
+    said = just.domain(batched).sentence
+    assert said.startswith(f"{known.shape} ×8 lies {away:.2f} octaves from {known.shape}, the nearest")
+    assert said.endswith(f"which covers {away - 0.004:.2f}")
 
 
 def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_them(model: LearnedModel) -> None:

@@ -126,6 +126,17 @@ def test_bad_json_is_named_with_its_entry(text: str, said: str, tmp_path: Path) 
         listed(tmp_path / "list.json", text)
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"), [("coutn", "did you mean count"), ("nmae", "did you mean name"), ("batsh", "did you mean batch")]
+)
+def test_a_misspelt_field_is_told_all_that_a_list_may_have(tmp_path: Path, word: str, hint: str) -> None:
+    said = rf"'{word}' is not a field .*: {hint}\? it has m, n, k, .*; beside it a list has kind, count, name, class"
+    with pytest.raises(ProblemError, match=said):
+        listed(tmp_path / "list.csv", f"m,n,k,{word}\n1,2,3,4\n")
+    with pytest.raises(ProblemError, match=said):
+        listed(tmp_path / "list.json", f'[{{"m": 1, "n": 2, "k": 3, "{word}": 4}}]')
+
+
 def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=r"nothing\.csv"):
         shapes_of([tmp_path / "nothing.csv"])
