@@ -10,6 +10,7 @@ import pytest
 from space.devices import DEFAULT_DEVICE
 from space.kinds.gemm import Gemm
 from tests.shell import Shell
+from tuner.errors import TableError
 from tuner.evidence.store import Store
 from tuner.settings import settings
 from tuner.studying.guidance import guidance_for
@@ -79,6 +80,13 @@ def test_a_campaign_replays_the_recording_that_answers_most_of_its_problems(shel
     assert (answered["source"], found["source"], found["policy"]) == ("recorded", "measured", answered["policy"])
 
 
+def test_problems_that_nothing_recorded_choose_no_recording(shell: Shell) -> None:
+    unrecorded = "m=123,124,125 n=457 k=789"
+    run = shell("campaign", "run", "--ladder", "m=16384 n=4096 k=4096", "--ladder", unrecorded, "--candidates", "8")
+    assert "1 done, 3 parked" in run.out
+    assert shell("best", SHAPE, "--json").json["source"] == "measured"
+
+
 @pytest.mark.parametrize("held", ["a table alone", "a damaged table", "a name that opens nothing"])
 def test_a_folder_that_can_t_be_replayed_is_left_out(held: str, tmp_path: Path, shell: Shell) -> None:
     folder, shipped = tmp_path / "sets", Path(__file__).resolve().parents[3] / "recorded"
@@ -94,6 +102,16 @@ def test_a_folder_that_can_t_be_replayed_is_left_out(held: str, tmp_path: Path, 
         (other / FILE).write_text("{")
     shell.environment["GEMMTUNE_RECORDED_DIR"] = str(folder)
     assert shell("tune", "512x512x512", "--candidates", "2").code == 0
+
+
+def test_beside_a_damaged_table_the_others_choose(tmp_path: Path) -> None:
+    shipped = Path(__file__).resolve().parents[3] / "recorded"
+    for name, text in (("good", (shipped / "h200_again" / FILE).read_text()), ("bad", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILE).write_text(text)
+    with pytest.raises(TableError):
+        recorded_bests(tmp_path)
+    assert recorded_bests(tmp_path, damaged_too=False).folder_with(Gemm.parse(SHAPE), DEFAULT_DEVICE) == "good"
 
 
 def test_a_word_that_names_a_recording_means_that_one(shell: Shell) -> None:

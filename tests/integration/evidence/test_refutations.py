@@ -15,11 +15,13 @@ from space.registry import is_own
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect
+from tuner.evidence.records import Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
 from tuner.studying.candidates import candidates_for
 from tuner.studying.study import Budget, tune
+from tuner.views.studies import in_full, page
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import More, Round, no_more
 
@@ -123,6 +125,32 @@ def test_a_build_that_was_wrong_in_another_study_is_not_served(store: Store) -> 
     fastest = tuned(store, Flaky())
     refute(store, wrong(fastest))
     assert tuned(store, Flaky(), fresh=True) == served(store) != fastest
+
+
+def test_a_studys_page_picks_no_build_that_was_wrong(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    refute(store, wrong(fastest))
+    second = tuned(store, Flaky(), fresh=True)
+    found = in_full(store, max(study.id for study in page(store, PROBLEM, DEVICE, 1_000, 10)))
+    configs = {final.measurement_id: final.config for final in found.finals}
+    assert {configs[pick.measurement_id] for pick in found.picks} == {second}
+    assert fastest in configs.values()
+
+
+@pytest.mark.parametrize("stage", ["screen", "final"])
+def test_what_another_process_stores_during_the_finals_takes_no_rival_away(
+    stage: Stage, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, kept = candidates_for(PROBLEM, FakeDevice())[-1], store.record_many
+
+    def together(study: int, measurements: Sequence[Measurement], by: Provenance) -> list[StoredMeasurement]:
+        found = kept(study, measurements, by)
+        if measurements[0].stage == "final":
+            kept(study, [built(measured(other, 20.0, PROBLEM, stage))], PROVENANCE)
+        return found
+
+    monkeypatch.setattr(store, "record_many", together)
+    assert tuned(store, Flaky()) == served(store)
 
 
 def test_a_study_in_which_most_is_wrong_shows_a_bad_gpu_and_refutes_nothing(store: Store) -> None:

@@ -187,6 +187,23 @@ def test_where_power_decides_all_of_a_finalists_structure_that_were_timed_in_ful
         assert ("not chosen by this search" in one.note) == (one.config not in finalists)
 
 
+def test_what_a_newer_rule_forbids_takes_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "legal_among", lambda problem, configs, device: {raster(128, 2)} & set(configs))
+    ours, library = replayed_finals(tmp_path, monkeypatch, LARGE, [raster(128, 2)])
+    assert (ours.config, library.config) == (raster(128, 2), LIBRARY[0])
+
+
+def test_failed_finals_say_nothing_of_how_much_longer_finals_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [measured(config, 100.0) for config in CONFIGS[:3]]
+    rows += [measured(config, stage="final", outcome=Outcome.WRONG_RESULT) for config in CONFIGS[:2]]
+    write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    (lucky,) = worker.begin(PROBLEM).finals([CONFIGS[2]], 5)
+    assert lucky.median_us == pytest.approx(100.0, rel=2e-3)
+
+
 def test_all_of_a_structure_take_part_under_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The finalist has bursts, and was too slow by these to be timed further; its early twin was timed among others.
     slow, fast, early = raster(128, 1), raster(128, 8), raster(128, 8).changed({"pdl": 1})
