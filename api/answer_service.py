@@ -53,8 +53,11 @@ class _WithStore:
             return self.store.best(problem, device, policy)
         return self.snapshot.best(problem, device)
 
-    def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
-        return self.snapshot.neighbours(problem, device)
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
+        # One by one: an answer looks at few, of which the store may have thousands.
+        for served in self.snapshot.neighbours(problem, device):
+            under = self.store.best(served.problem, device, policy) if policy not in (None, served.policy) else None
+            yield under if under and under.device_kind == served.device_kind else served
 
 
 class AnswerService:

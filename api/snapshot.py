@@ -199,8 +199,12 @@ class Snapshot:
         best = held.best(device) if held else None
         return best if best and policy in (None, best.policy) else None
 
-    def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
-        """Served bests whose problems differ from `problem` only in M, N and K, nearest first."""
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
+        """Served bests whose problems differ from `problem` only in M, N and K, nearest first.
+
+        Args:
+            policy: for `Bests`; bests of other policies are in the store alone.
+        """
         of_device = self.devices.get(device)
         group = of_device.groups.get(problem.key_around_shape()) if of_device else None
         if of_device is None or group is None:

@@ -39,6 +39,9 @@ class TableQuery(Strict):
         | Absent
     ) = None
     torch: Annotated[str, Field(max_length=20, description="PyTorch's version, for tunableop")] = ""
+    neighbours: Annotated[
+        Literal["plain", "pdl"], Field(description="kernels around the products; pdl: the best among such, if measured")
+    ] = "plain"
 
     @property
     def whole(self) -> bool:
@@ -61,9 +64,12 @@ class TableFormats:
             read: the table's document.
 
         Raises:
-            HttpError: 422, the format needs something that the query does not say.
+            HttpError: 422, the format needs something that the query does not say, or has no room for what it says.
         """
-        key = (device, content, query.format, query.min_gain, query.torch)
+        if query.neighbours != "plain" and exporter_named(query.format).OF_LIBRARY:
+            why = f"{query.format} lists the library's kernels, which never start early: leave out neighbours"
+            raise HttpError(422, "bad-input", why)
+        key = (device, content, query.format, query.min_gain, query.torch, query.neighbours)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)

@@ -24,10 +24,11 @@ from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
 from api.views.kept import ViewsDependency
+from tuner.answering.answers import policy_of
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.library import library_table
-from tuner.tables.tables import SCHEMA
+from tuner.tables.tables import SCHEMA, table
 
 router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 
@@ -146,15 +147,23 @@ async def get_table(
     view = await views.run(lambda: tables.of(request.app.state.answer_service.snapshot, device))
     if not query.whole:
         formats: TableFormats = request.app.state.table_formats
+        policy = policy_of(None, query.neighbours)
 
         def read() -> dict[str, Any]:
             if exporter_named(query.format).OF_LIBRARY:
                 return library_table(views.store, device)
+            if policy is not None:
+                return table(views.store, device, policy)
             found: dict[str, Any] = orjson.loads(b"".join(rendered(view)))
             return found
 
+        def made() -> Response:
+            # The snapshot has served bests alone: it changes with no other.
+            content = view.content if policy is None else (view.content, views.store.changed()["best"])
+            return formats.of(device, content, query, read).response(request)
+
         # Of a large table each takes seconds and a multiple of its size.
-        return await views.run_slow(request, lambda: formats.of(device, view.content, query, read).response(request))
+        return await views.run_slow(request, made)
     encoding = accepted(request.headers.get("accept-encoding", ""))
     etag = f'"{view.content}"' if encoding == "identity" else f'W/"{view.content}"'
     headers = {

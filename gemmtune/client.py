@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
 import httpx2
@@ -202,18 +202,20 @@ class Client(Managing):
         return document
 
     def table_as(
-        self, device: str, format: str, *, min_gain: float | None = None, torch: str | None = None
-    ) -> bytes:
+        self, device: str, format: str, *, min_gain: float | None = None, torch: str | None = None,
+        neighbours: Literal["plain", "pdl"] | None = None,
+    ) -> bytes:  # fmt: skip
         """A device's table as a file: `csv`, `parquet`, `tunableop`, or `json`.
 
         Args:
             min_gain: least gain over the library's first choice that is in it; 1.02 by default, in every format.
             torch: PyTorch's version, which `tunableop` needs.
+            neighbours: `pdl` for the best among kernels that let the next one start early, where that was measured.
 
         Raises:
             GemmtuneError: the service has no best of that device, or can't write the format.
         """
-        asked = {"format": format, "min_gain": min_gain, "torch": torch}
+        asked = {"format": format, "min_gain": min_gain, "torch": torch, "neighbours": neighbours}
         query = {name: value for name, value in asked.items() if value is not None}
         return self._service.fetch(f"/v1/tables/{quote(device, safe='')}", query)
 

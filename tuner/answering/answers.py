@@ -86,8 +86,9 @@ class ExactBests(Protocol):
 class Bests(ExactBests, Protocol):
     """A source of measured answers for other problems too: the store, or a service's copy of it in memory."""
 
-    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
-        """Bests whose problems differ from `problem` in their extents alone, nearest first."""
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterable[Best]:
+        """Bests whose problems differ from `problem` in their extents alone, nearest first: of each the one under a
+        policy, else the served one."""
 
 
 def answer(
@@ -123,7 +124,7 @@ def _unmeasured(
         raise unknown_device(device)
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
-    device = profile.name
+    device, named = profile.name, policy
     policy = policy or precedence(problem, device)[0]
     if problem.min_bytes > profile.memory_bytes:
         needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
@@ -134,7 +135,7 @@ def _unmeasured(
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
     asked = _Question(problem, profile, family, policy, model.on(device) if model else None)
     wanted = (policy, *precedence(problem, device))
-    neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge, wanted)
+    neighbour = best_neighbour(bests.neighbours(problem, device, named), problem, asked.judge, wanted)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
     predicted = asked.predicted()
@@ -326,10 +327,12 @@ class _Question:
         best, changed = neighbour.best, staleness(neighbour.best)
         shape, policy = best.problem.size, best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
-        won = neighbour.config == plain_twin(best.config)
+        won = plain_twin(neighbour.config) == plain_twin(best.config)
         place, of = ("winner", "") if won else ("runner-up", " for its winner")
         why = f"{self.problem.size} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
-        config, early = self.among_neighbours(neighbour.config)
+        # What was measured among such kernels needs no early launch put on.
+        among = policy is Policy.CHAIN_PDL and self.policy is policy
+        config, early = (neighbour.config, ()) if among else self.among_neighbours(neighbour.config)
         grounds = (
             f"{best.median_us:.2f} µs measured at {shape}{of}{_replay(best)}, {neighbour.octaves:.2f} octaves away; "
             f"{self.predictor(neighbour.config)} scales the time to the new shape",

@@ -85,7 +85,7 @@ def best_neighbour(
         policies: every one, most wanted first; times under one are never compared with times under another.
     """
     near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
-    offers = islice((offer for best in near if (offer := _offered(best, problem, judge.profile))), MOST)
+    offers = islice((offer for best in near if (offer := _offered(best, problem, judge.profile, policies[0]))), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
 
     def order(rival: Neighbour) -> tuple[int, float, float]:
@@ -94,10 +94,15 @@ def best_neighbour(
     return min(rivals, key=order, default=None)
 
 
-def _offered(best: Best, problem: Problem, device: DeviceProfile) -> tuple[Best, list[Config]] | None:
+def _offered(
+    best: Best, problem: Problem, device: DeviceProfile, asked: Policy
+) -> tuple[Best, list[Config]] | None:
     """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
     both = (best.config, best.runner_up)
-    configs = [plain_twin(config) for config in both if config and config.family == best.config.family]
+    # Only what was measured among kernels that let it start early is served so, and only where they are asked for.
+    early = best.policy is asked is Policy.CHAIN_PDL
+    alike = [config for config in both if config and config.family == best.config.family]
+    configs = alike if early else [plain_twin(config) for config in alike]
     family = family_named(best.config.family)
     if not family.own and not _aligned_as(best.problem, problem):
         return None

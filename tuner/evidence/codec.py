@@ -20,7 +20,7 @@ from space.registry import config_named, problem_from_key
 from tuner.errors import Quarantined, StoreError
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
-from workers.measurement import Clocks, Measurement, Provenance, Verification, from_document, from_json, to_json
+from workers.measurement import Clocks, Measurement, Policy, Provenance, Verification, from_document, from_json, to_json
 
 # `gemmtune best` reads rows without SQLAlchemy.
 if TYPE_CHECKING:
@@ -67,6 +67,16 @@ def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
         except Quarantined as error:
             _log.error("a best is left out: %s", error)
     return found
+
+
+def preferred(found: Iterable[Best], policy: Policy | None) -> list[Best]:
+    """One best of each problem on each kind of device, in order: the one under a policy, else the first."""
+    chosen: dict[tuple[str, str], Best] = {}
+    for best in found:
+        place = best.problem.key, best.device_kind
+        if place not in chosen or best.policy is policy:
+            chosen[place] = best
+    return list(chosen.values())
 
 
 def best_of(columns: Mapping[str, Any]) -> Best:

@@ -12,7 +12,7 @@ ordered by these, each where those before it are equal:
 
 1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
 2. how much slower they are under `burst`, the policy that repeats best, in the same steps
-3. the analytic estimate
+3. the analytic estimate; of the library's, which have none, the order of the finals
 4. the family's enumeration order
 """
 
@@ -166,7 +166,9 @@ class Rivals:
         if rivals[0].policy is Policy.SUSTAINED:
             return rivals[tied[0]]
         bursts = self._behind_in_bursts(rivals)
-        estimates = _estimates_us(self.problem, self.device, rivals)
+        own = is_own(rivals[0].config)
+        # An algorithm's number says nothing of its speed; its place in the heuristics' list does.
+        estimates = _estimates_us(self.problem, self.device, rivals) if own else range(len(rivals))
 
         def order(place: int) -> tuple[int, int, float, str, tuple[int, ...]]:
             one, config = stands[place], rivals[place].config

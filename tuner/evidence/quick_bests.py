@@ -29,7 +29,9 @@ FROM best JOIN problem ON problem.id = best.problem_id JOIN device ON device.id 
      JOIN measurement ON measurement.id = best.measurement_id JOIN config ON config.id = measurement.config_id
      JOIN provenance ON provenance.id = measurement.provenance_id
      LEFT JOIN revoked_measurement AS revoked ON revoked.measurement_id = measurement.id
-WHERE device.name = :device AND CASE WHEN :policy IS NULL THEN best.served ELSE best.policy = :policy END AND """
+WHERE device.name = :device AND """
+_ONE: Final = "problem.key = :key AND CASE WHEN :policy IS NULL THEN best.served ELSE best.policy = :policy END"
+_NEAR: Final = "problem.key LIKE :like AND problem.key <> :key AND (best.served OR best.policy = :policy)"
 _ORDER: Final = " ORDER BY problem.key, device.kind"
 _JSON: Final = ("samples_us", "verification", "clocks", "versus_first", "versus_best", "failed")
 
@@ -70,12 +72,11 @@ class QuickBests:
         self._connection.close()
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
-        return next(iter(self._bests("problem.key = :key", device, policy, key=problem.key)), None)
+        return next(iter(self._bests(_ONE, device, policy, key=problem.key)), None)
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         head, tail = problem.key_around_shape()
-        found = self._bests("problem.key LIKE :like AND problem.key <> :key", device, None,
-                            key=problem.key, like=f"{head}%{tail}")  # fmt: skip
+        found = codec.preferred(self._bests(_NEAR, device, policy, key=problem.key, like=f"{head}%{tail}"), policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
     def _bests(self, where: str, device: str, policy: Policy | None, **given: str) -> list[Best]:

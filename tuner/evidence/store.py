@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import StoreError, UnstorableValue
-from tuner.evidence import best_changes, bests, changes, measurements, studies
+from tuner.evidence import best_changes, bests, changes, codec, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
@@ -237,12 +237,13 @@ class Store:
         order = ProblemRow.key, DeviceRow.kind, BestRow.served.desc(), BestRow.policy
         return self._bests(bests.SELECTED.where(DeviceRow.name == device).order_by(*order))
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Served bests on `device` of problems that differ from `problem` only in extents, nearest first."""
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+        """Bests on `device` of problems that differ from `problem` only in extents, nearest first: of each the one
+        under a policy, else the served one."""
         head, tail = problem.key_around_shape()
-        query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served)
+        query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served | _of(policy))
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
-        found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
+        found = codec.preferred(self._bests(query.order_by(ProblemRow.key, DeviceRow.kind)), policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
     def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:

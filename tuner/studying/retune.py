@@ -106,6 +106,9 @@ def _changes(best: Best, program: Program) -> list[str]:
         changes.append(f"driver {then.driver} is now {program.driver}")
     if then.cublaslt != program.cublaslt:
         changes.append(f"cuBLASLt {then.cublaslt or 'missing'} is now {program.cublaslt or 'missing'}")
+    if best.served and not own and then.kernel_source_digest != program.kernel_source_digest:
+        # The answer stays `measured`: what it names is as it was. Its rivals are not.
+        changes.append("our kernels have changed since they lost")
     return changes
 
 

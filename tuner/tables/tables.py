@@ -183,8 +183,12 @@ class TableBests:
         best = self._bests.get((problem.key, device))
         return best if best and policy in (None, best.policy) else None
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+        """Bests on `device` of problems that differ from `problem` only in extents, nearest first.
+
+        Args:
+            policy: for `Bests`; a table has the served one of each problem.
+        """
         alike = [
             best for best in self._bests.values()
             if best.device == device and best.problem != problem

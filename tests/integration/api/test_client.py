@@ -60,6 +60,10 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
         early = client.best(*shape, neighbours="pdl")
         assert (early.time_us, early.knobs["pdl"], early.policy) == (9.5, 1, "chain_pdl")
         assert client.best(*shape, policy="sustained").why.startswith("nothing was measured under sustained")
+        near = (POLICIES.m, POLICIES.n, POLICIES.k + 64)
+        assert [(found.source, found.policy) for found in (
+            client.best(*near, policy="burst"), client.best(*near, neighbours="pdl"), client.best(*near)
+        )] == [("nearest", "burst"), ("nearest", "chain_pdl"), ("nearest", "chain")]  # fmt: skip
         asked = [dict(zip("mnk", shape, strict=True)), {"m": 9, "n": 9, "k": 8}]
         for words in ({"policy": "burst"}, {"neighbours": "pdl"}, {"policy": "sustained"}):
             many = client.best_many(asked, **words)

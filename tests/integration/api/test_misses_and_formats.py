@@ -8,23 +8,26 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 from api import table_formats
 from api.app import create_app
 from gemmtune import Client
+from gemmtune.command import app
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Ratio
+from tuner.evidence.records import Best, Policy, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.client import LocalCampaigns
@@ -210,6 +213,36 @@ class TestFormats:
     def test_a_client_gets_files(self, store: Store) -> None:
         with serving(create_app(store)) as url, Client(url) as client:
             assert json.loads(client.table_as(DEVICE, "json", min_gain=1.02))["min_gain"] == 1.02
+
+    def test_neighbours_that_let_a_kernel_start_early_have_the_table_of_the_export(
+        self, http: TestClient, store: Store, tmp_path: Path
+    ) -> None:
+        problem = Gemm.parse("16x2112x7168")
+
+        def keep(us: float, policy: Policy, pdl: int) -> None:
+            study = store.begin_study(study_key(problem), fresh=True)
+            kept = store.record(study.id, measured(FAMILY.config({"pdl": pdl}), us, problem, policy=policy), PROVENANCE)
+            store.set_bests([Best(problem, DEVICE, "cuda", kept, Ratio(1.1, 1.05, 1.15, True), None, None, 1, {})])
+
+        def times() -> list[float]:
+            found = http.get(f"/v1/tables/{DEVICE}", params={"min_gain": "1", "neighbours": "pdl"}).raise_for_status()
+            return [each["median_us"] for each in found.json()["entries"] if each["problem"]["key"] == problem.key]
+
+        keep(10.0, Policy.CHAIN, 0)
+        follow(http)
+        assert times() == [10.0]
+        keep(9.5, Policy.CHAIN_PDL, 1)
+        # Nothing that is served has changed.
+        assert times() == [9.5]
+        with serving(create_app(store)) as url, Client(url) as client:
+            early, plain = (client.table_as(DEVICE, "csv", neighbours=which) for which in ("pdl", "plain"))
+        assert early != plain
+        out = tmp_path / "early.csv"
+        asked = ["export", "--device", DEVICE, "--format", "csv", "--neighbours", "pdl", "--out", str(out)]
+        assert CliRunner().invoke(app, [*asked, "--db", f"sqlite:///{tmp_path}/store.db"]).exit_code == 0
+        assert out.read_bytes() == early
+        library = {"format": "tunableop", "torch": "2.14.1", "neighbours": "pdl"}
+        problem_of(http.get(f"/v1/tables/{DEVICE}", params=library), 422, "bad-input")
 
 
 def test_the_librarys_table_is_of_the_finals_that_a_best_won(store: Store) -> None:

@@ -50,6 +50,8 @@ def test_only_the_served_best_of_a_device_is_found(store: Store, database_url: s
     assert store.best(NEAR, DEVICE) == served
     assert store.best(NEAR, DEVICE, Policy.BURST) == other
     assert store.bests(DEVICE) == store.neighbours(PROBLEM, DEVICE) == store.served_of(DEVICE, [NEAR.key]) == [served]
+    assert store.neighbours(PROBLEM, DEVICE, Policy.BURST) == [other]
+    assert store.neighbours(PROBLEM, DEVICE, Policy.SUSTAINED) == [served]
     assert len(store.bests()) == 2
     assert store.winners_near(PROBLEM, DEVICE) == (CHAINED,)
     assert [best for _, best in store.bests_after(0, 10)] == [served, elsewhere]
@@ -63,6 +65,7 @@ def test_only_the_served_best_of_a_device_is_found(store: Store, database_url: s
             assert quick.best(NEAR, DEVICE) == served
             assert quick.best(NEAR, DEVICE, Policy.BURST) == other
             assert quick.neighbours(PROBLEM, DEVICE) == [served]
+            assert quick.neighbours(PROBLEM, DEVICE, Policy.BURST) == [other]
             assert quick.neighbours(NEAR, DEVICE) == store.neighbours(NEAR, DEVICE) == []
 
 

@@ -47,7 +47,9 @@ def test_they_are_the_stores(url: str) -> None:
         for problem in (best.problem for best in served):
             for policy in (None, *Policy):
                 assert quick.best(problem, DEVICE, policy) == store.best(problem, DEVICE, policy)
-            assert quick.neighbours(problem, DEVICE) == store.neighbours(problem, DEVICE)
+                near = store.neighbours(problem, DEVICE, policy)
+                assert quick.neighbours(problem, DEVICE, policy) == near
+                assert len(near) == len(store.neighbours(problem, DEVICE))
         assert quick.best(PROBLEM, "NVIDIA L40S") is None
 
 

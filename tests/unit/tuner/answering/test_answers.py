@@ -14,6 +14,7 @@ from space.config import Config
 from space.devices import profile_named
 from space.errors import ProfileError
 from space.explain import is_legal
+from space.families.common import plain_twin
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from space.registry import family_named
@@ -44,7 +45,7 @@ class Bests:
     def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
         return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
 
-    def neighbours(self, problem: Gemm, device: str) -> Iterable[Best]:
+    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> Iterable[Best]:
         return sorted(self._bests, key=lambda best: problem.distance(best.problem))
 
 
@@ -229,6 +230,18 @@ def test_what_was_not_measured_starts_early_where_the_neighbours_allow_it(
     assert found.config is not None
     assert found.config["pdl"] == pdl
     assert any("an early launch (pdl=1)" in ground for ground in found.grounds) == bool(pdl)
+
+
+def test_what_was_measured_among_neighbours_that_allow_an_early_launch_is_served_as_it_was() -> None:
+    early = FAMILY.config({"pdl": 1, "prefetch_stages": 4})
+    best = best_of("2048x4096x4032", early, 50.0)
+    taken = dataclasses.replace(best.winner.measurement, policy=Policy.CHAIN_PDL)
+    bests = Bests(dataclasses.replace(best, winner=dataclasses.replace(best.winner, measurement=taken)))
+    found = answer(bests, ASKED, DEVICE, Policy.CHAIN_PDL)
+    assert (found.source, found.policy, found.config) == ("nearest", Policy.CHAIN_PDL, early)
+    assert "the winner of" in found.why
+    assert not any("without one" in ground for ground in found.grounds)
+    assert answer(bests, ASKED, DEVICE).config == plain_twin(early)
 
 
 def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:

@@ -53,6 +53,14 @@ def test_of_the_librarys_the_first_choice_wins_a_tie() -> None:
     assert pick([replace(first, samples_us=(809.0, 809.0)), best], PROBLEM, DEVICE) is best
 
 
+def test_of_the_librarys_the_heuristics_order_breaks_a_tie_under_other_policies_too() -> None:
+    first, second = (measured([8.0, 8.0], "cublaslt", Policy.CHAIN, rank=rank, algorithm=algorithm)
+                     for rank, algorithm in ((0, 66), (0, 4)))  # fmt: skip
+    slow = measured([8.1, 8.1], "cublaslt", Policy.CHAIN, rank=0, algorithm=1)
+    assert pick([slow, first, second], PROBLEM, DEVICE) is first
+    assert pick([slow, second, first], PROBLEM, DEVICE) is second
+
+
 def test_ours_win_only_where_they_are_surely_faster_than_the_librarys_fastest() -> None:
     first, best = (measured([us, us], "cublaslt", Policy.SUSTAINED, rank=rank) for rank, us in ((0, 807.0), (1, 800.0)))
     between, ahead = (measured([us, us], policy=Policy.SUSTAINED, tile_n=n) for n, us in ((64, 799.0), (256, 794.0)))

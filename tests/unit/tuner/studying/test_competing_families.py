@@ -107,7 +107,7 @@ class Nothing:
     def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
         return None
 
-    def neighbours(self, problem: Gemm, device: str) -> list[Best]:
+    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> list[Best]:
         return []
 
 
