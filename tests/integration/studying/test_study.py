@@ -59,7 +59,7 @@ def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path,
         assert report.best.failed == {"timeout": 3}
         assert report.stopped_because == "every candidate was tried"
         found = answer(store, PROBLEM, DEVICE)
-        assert (found.source, found.config) == ("measured", CONFIGS[0])
+        assert (found.source, found.config) == ("stale", CONFIGS[0])
         assert "replayed from a recording" in found.why
         assert any("replayed: a GPU measured this" in ground for ground in found.grounds)
     assert [progress.tried for progress in seen if progress.last] == list(range(1, 25))
