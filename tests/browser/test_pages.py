@@ -251,6 +251,21 @@ def test_a_campaigns_mean_leaves_out_what_the_library_won(opened: Opener, url: s
     assert "geometric mean" not in page.inner_text("main dl")
 
 
+def test_a_campaigns_revoked_winners_are_marked_and_no_gain(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/campaigns/1/problems:columns")
+    body["columns"]["revoked"] = [each is not None for each in body["columns"]["measurement_id"]]
+    revoked = body["columns"]["revoked"].index(True)
+    page = opened("/campaign?id=1")
+    page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+    page.reload()
+    page.wait_for_selector("chart-cells figure")
+    cell = page.evaluate("at => document.querySelector('chart-cells').data.cell(at)", revoked)
+    assert (cell["sign"], cell["label"]) == ("⊘", "")
+    assert "revoked" in cell["text"]
+    assert "faster" not in cell["text"]
+    assert "geometric mean" not in page.inner_text("main dl")
+
+
 def test_rounds_that_the_fleet_leaves_out_are_said(opened: Opener, url: str) -> None:
     page = opened("/fleet")
     page.wait_for_selector("chart-lanes .says")

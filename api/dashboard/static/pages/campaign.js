@@ -12,7 +12,7 @@ import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
 
 const LOOKS = /** @type {Record<string, [string, string]>} */ ({
-  waiting: ["soft", ""], open: ["tie", "▶"], parked: ["loss", "✕"], skipped: ["soft", "–"], faster: ["gain", "▲"], slower: ["loss", "▼"], tied: ["tie", "◆"], none: ["mark", "✓"],
+  waiting: ["soft", ""], open: ["tie", "▶"], parked: ["loss", "✕"], skipped: ["soft", "–"], revoked: ["soft", "⊘"], faster: ["gain", "▲"], slower: ["loss", "▼"], tied: ["tie", "◆"], none: ["mark", "✓"],
 });
 
 /** @param {import("../lib/page.js").Page} page */
@@ -41,6 +41,10 @@ export async function open(page) {
 /** @param {any} table */
 function decoded(table) {
   const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, plain(/** @type {any} */ (column))]));
+  const revoked = (/** @type {string} */ name, /** @type {string | null} */ mark) => { columns[name] = columns[name].map((/** @type {any} */ value, /** @type {number} */ row) => (columns.revoked[row] ? mark : value)); };
+  revoked("status", "revoked");
+  // What is served is another's.
+  revoked("first", null);
   columns.look = columns.status.map((/** @type {string} */ status, /** @type {number} */ row) => (status === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : status));
   return { ...table, columns };
 }
@@ -105,7 +109,7 @@ function cells(table, campaign) {
     columns.reason[row] ? `\n${columns.reason[row]}` : ""}`;
   return {
     title: "Problems", cells: table.rows,
-    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
+    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked, ⊘ revoked.",
     cell: (/** @type {number} */ row) => {
       const [token, sign] = LOOKS[columns.look[row]];
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;
