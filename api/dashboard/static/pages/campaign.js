@@ -41,10 +41,7 @@ export async function open(page) {
 /** @param {any} table */
 function decoded(table) {
   const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, plain(/** @type {any} */ (column))]));
-  const revoked = (/** @type {string} */ name, /** @type {string | null} */ mark) => { columns[name] = columns[name].map((/** @type {any} */ value, /** @type {number} */ row) => (columns.revoked[row] ? mark : value)); };
-  revoked("status", "revoked");
-  // What is served is another's.
-  revoked("first", null);
+  columns.revoked.forEach((/** @type {boolean} */ gone, /** @type {number} */ row) => { if (gone) [columns.status[row], columns.first[row]] = ["revoked", null]; });
   columns.look = columns.status.map((/** @type {string} */ status, /** @type {number} */ row) => (status === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : status));
   return { ...table, columns };
 }
@@ -144,7 +141,8 @@ function parked(table) {
   const { columns } = table;
   const rows = columns.status.flatMap((/** @type {string} */ status, /** @type {number} */ row) => (status === "parked" ? [row] : []));
   if (!rows.length) return nothing;
-  return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", "Failing config"],
-      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td><td class="mono long">${columns.failing_config[row]}</td></tr>`))}
-    <p class="says">Parked problems take no more GPU time. The failing config ran when the worker died or the attempts ended.</p></section>`;
+  const failing = rows.some((/** @type {number} */ row) => columns.failing_config[row]);
+  return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", ...(failing ? ["Failing config"] : [])],
+      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
+    <p class="says">Parked problems take no more GPU time.${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
 }
