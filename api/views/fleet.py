@@ -127,6 +127,7 @@ class CampaignTableOut(BaseModel):
     ended_at: list[float | None] = Field(description="seconds since 1970")
     round_id: list[int | None] = Field(description="of the running round")
     family: Coded[str | None] = Field(description="of the best's config; `cublaslt` where the library won")
+    revoked: list[bool] = Field(description="the best was revoked: what is served is another one, if anything")
 
 
 class CampaignColumnsOut(BaseModel):

@@ -251,6 +251,49 @@ def test_a_campaigns_mean_leaves_out_what_the_library_won(opened: Opener, url: s
     assert "geometric mean" not in page.inner_text("main dl")
 
 
+def test_a_campaigns_revoked_winners_are_marked_and_no_gain(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/campaigns/1/problems:columns")
+    body["columns"]["revoked"] = [each is not None for each in body["columns"]["measurement_id"]]
+    revoked = body["columns"]["revoked"].index(True)
+    page = opened("/campaign?id=1")
+    page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+    page.reload()
+    page.wait_for_selector("chart-cells figure")
+    cell = page.evaluate("at => document.querySelector('chart-cells').data.cell(at)", revoked)
+    assert (cell["sign"], cell["label"]) == ("⊘", "")
+    assert "revoked" in cell["text"]
+    assert "faster" not in cell["text"]
+    assert "geometric mean" not in page.inner_text("main dl")
+
+
+def test_parked_problems_have_a_column_of_failing_configs_if_any_has_one(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/campaigns/1/problems:columns")
+    body["columns"]["status"]["values"] = ["parked"] * len(body["columns"]["status"]["values"])
+    page = opened("/campaign?id=1")
+    page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+    for failing in ("", "mma:tile_m=64"):
+        body["columns"]["failing_config"]["values"] = [failing] * len(body["columns"]["failing_config"]["values"])
+        page.reload()
+        page.wait_for_selector("h2:text-is('Parked')")
+        table = page.locator("[aria-label='Parked problems']")
+        assert table.locator("tbody tr").first.locator("th, td").count() == (3 if failing else 2)
+        assert table.locator("thead th").count() == (3 if failing else 2)
+
+
+def test_a_problems_cards_leave_out_what_was_revoked(opened: Opener, url: str) -> None:
+    body = api(url, f"/v1/measurements:columns?problem={FIRST}&device=NVIDIA H200".replace(" ", "%20"))
+    body["columns"]["revoked"] = [place % 2 == 0 for place in range(body["rows"])]
+    screens = [stage == "screen" for stage in map(body["columns"]["stage"]["values"].__getitem__,
+                                                  body["columns"]["stage"]["at"])]  # fmt: skip
+    page = opened("/")
+    page.route("**/v1/measurements:columns?*", lambda route: route.fulfill(json=body))
+    page.goto(url + PROBLEM)
+    page.wait_for_selector(f"#failures :text('{body['rows'] // 2} measurements')")
+    page.wait_for_selector("#search figure")
+    marks = page.evaluate("() => document.querySelector('#search chart-scatter').data.y.length")
+    assert 0 < marks <= sum(screens[1::2])
+
+
 def test_rounds_that_the_fleet_leaves_out_are_said(opened: Opener, url: str) -> None:
     page = opened("/fleet")
     page.wait_for_selector("chart-lanes .says")

@@ -84,12 +84,16 @@ def summary(document: Document) -> None:
     # A recorded worker is charged its time too, and uses no GPU.
     whose = "workers' time" if document["replayed"] else "GPU time"
     console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of {whose}")
+    # Older services don't say it.
+    revoked = document.get("revoked", 0)
     if gain:
         console.print(
             f"  against cuBLASLt's first choice: {gain['geometric_mean']:.3f} times as fast (geometric mean of "
             f"{gain['problems']}, {gain['least']:.3f} to {gain['most']:.3f}); {gain['faster']} faster, "
             f"{gain['tied']} tied, {gain['slower']} slower"
         )  # fmt: skip
+    elif revoked and not document["library_won"]:
+        console.print("  against cuBLASLt's first choice: no comparison is left")
     elif document["library_won"]:
         console.print("  against cuBLASLt's first choice: none of our kernels won")
     else:
@@ -97,6 +101,8 @@ def summary(document: Document) -> None:
     if document["library_won"]:
         count = document["library_won"]
         console.print(f"  cuBLASLt's own candidates won {_problems(count)}; no number above counts these as ours")
+    if revoked:
+        console.print(f"  winners of {_problems(revoked)} were revoked; no gain counts these")
     if document["replayed"]:
         console.print(f"  times of {_problems(document['replayed'])} are replayed from recordings; no GPU was used")
     if won := document["won"]:
@@ -130,7 +136,8 @@ def results(document: Document) -> None:
                 f"{problem['dtype']} {problem['layout']} {problem['m']}x{problem['n']}x{problem['k']}",
                 entry["device"] + replay, entry["status"], entry["tried"],
                 f"{entry['median_us']:.2f}" if entry["median_us"] else "–",
-                f"{entry['tflops']:.1f}" if entry["tflops"] else "–", _versus(versus, library),
+                f"{entry['tflops']:.1f}" if entry["tflops"] else "–",
+                "revoked" if entry.get("revoked") else _versus(versus, library),
                 "" if entry["status"] == "done" else entry["reason"],
             )
         )  # fmt: skip

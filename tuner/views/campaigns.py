@@ -12,7 +12,7 @@ from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
-from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevokedRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import row_of
@@ -32,10 +32,12 @@ def problem_columns(store: Store, campaign_id: int) -> dict[str, Any]:
             _Item.id, ProblemRow.key, DeviceRow.name, _Item.status, _Item.tried, _Item.failed, _Item.rounds,
             _Item.gpu_seconds, MeasurementRow.median_us, _Item.versus_first, _Item.versus_best, _Item.measurement_id,
             _Item.attempts, _Item.reason, _Item.failing_config, _Item.ended_at, RoundRow.id, ConfigRow.family,
+            RevokedRow.measurement_id,
         )
         .join(_Item.problem).join(_Item.device)
         .outerjoin(MeasurementRow, MeasurementRow.id == _Item.measurement_id)
         .outerjoin(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+        .outerjoin(RevokedRow, RevokedRow.measurement_id == _Item.measurement_id)
         .outerjoin(RoundRow, (RoundRow.campaign_problem_id == _Item.id) & (RoundRow.status == "running"))
         .where(_Item.campaign_id == campaign_id).order_by(_Item.id)
     )  # fmt: skip
@@ -46,9 +48,9 @@ def problem_columns(store: Store, campaign_id: int) -> dict[str, Any]:
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, Any]:
-    by_column: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * 18
+    by_column: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * 19
     ids, keys, devices, status, tried, failed, rounds, seconds, medians, firsts, bests, winners = by_column[:12]
-    attempts, reasons, failing, ended, running, families = by_column[12:]
+    attempts, reasons, failing, ended, running, families, revoked = by_column[12:]
     problems = [_problem(key) for key in keys]
     extents = [problem.extents if problem else (None, None, None) for problem in problems]
     first, best = ([codec.ratio(content) for content in column] for column in (firsts, bests))
@@ -66,7 +68,7 @@ def _columns(rows: Sequence[Any]) -> dict[str, Any]:
         "best": [ratio.value if ratio else None for ratio in best],
         "measurement_id": winners, "attempts": attempts, "reason": coded(reasons), "failing_config": coded(failing),
         "ended_at": [codec.utc(at).timestamp() if at else None for at in ended], "round_id": running,
-        "family": coded(families),
+        "family": coded(families), "revoked": [each is not None for each in revoked],
     }  # fmt: skip
 
 

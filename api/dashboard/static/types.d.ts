@@ -196,6 +196,7 @@ declare namespace Api {
     ended_at: string | null;
     note: string;
     count: number;
+    revoked: boolean;
     tflops: number | null;
     versus_cublaslt_first: Record<string, any> | null;
     versus_cublaslt_best: Record<string, any> | null;
@@ -231,6 +232,7 @@ declare namespace Api {
     ended_at: (number | null)[];
     round_id: (number | null)[];
     family: Coded_Union_str__NoneType__;
+    revoked: boolean[];
   };
   type CampaignsPage = {
     items: CampaignOut[];
@@ -978,6 +980,7 @@ declare namespace Api {
     library_won: number;
     replayed: number;
     won: WonOut | null;
+    revoked: number;
   };
   type SuspectOut = {
     campaign_id: number;

@@ -147,6 +147,7 @@ class CampaignProblem:
         measurement_id: the winner's; None unless done.
         note: the winner's; of a replay it says when the GPU measured, and by which kernel source.
         count: how often the problem runs in the program that is tuned; 1 if nobody knows.
+        revoked: the winner is out of the running; what is served is another one, if anything.
     """
 
     id: int
@@ -170,6 +171,7 @@ class CampaignProblem:
     ended_at: datetime | None
     note: str = ""
     count: int = 1
+    revoked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +385,7 @@ class Summary:
         library_won: problems whose best is one of cuBLASLt's own candidates; `gain` leaves them out.
         replayed: problems whose times were replayed from a recording.
         won: None while no problem has a baseline, or if no counts were given.
+        revoked: problems whose winner was revoked; `gain`, `won` and `library_won` leave them out.
     """
 
     progress: Progress
@@ -392,3 +395,4 @@ class Summary:
     library_won: int = 0
     replayed: int = 0
     won: Won | None = None
+    revoked: int = 0

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, joinedload
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
-from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow
+from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, RevokedRow
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import campaign_of, row_of
@@ -58,28 +58,34 @@ def summary(store: Store, campaign_id: int) -> Summary:
     with store.transaction() as session:
         campaign = campaign_of(row_of(session, campaign_id))
         of_campaign = (
-            select(Item.versus_first, ConfigRow.family, DeviceRow.kind, Item.count, MeasurementRow.median_us)
+            select(
+                Item.versus_first, ConfigRow.family, DeviceRow.kind, Item.count, MeasurementRow.median_us,
+                RevokedRow.measurement_id,
+            )
             .join(DeviceRow, DeviceRow.id == Item.device_id)
             .join(MeasurementRow, MeasurementRow.id == Item.measurement_id)
             .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+            .outerjoin(RevokedRow, RevokedRow.measurement_id == Item.measurement_id)
             .where(Item.campaign_id == campaign_id, Item.status == "done")
-        )
+        )  # fmt: skip
         done = session.execute(of_campaign).all()
+        standing = [row[:-1] for row in done if row[-1] is None]
         compared = [
             (ratio, family, count, median_us)
-            for found, family, _, count, median_us in done
+            for found, family, _, count, median_us in standing
             if (ratio := codec.ratio(found))
         ]
         gain = gain_of([ratio for ratio, family, _, _ in compared if family != LIBRARY])
-        library_won = sum(family == LIBRARY for _, family, _, _, _ in done)
-        replayed = sum(kind == "recorded" for _, _, kind, _, _ in done)
+        library_won = sum(family == LIBRARY for _, family, _, _, _ in standing)
+        replayed = sum(kind == "recorded" for _, _, kind, *_ in done)
         most = session.scalar(select(func.max(Item.count)).where(Item.campaign_id == campaign_id)) or 1
         won = won_of([(ratio, count, median_us) for ratio, _, count, median_us in compared]) if most > 1 else None
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
         # Without the space, a device such as recorded:h200 would end the clause.
         reasons = Counter(reason.partition(": ")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)
-        return Summary(stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won)
+        revoked = len(done) - len(standing)
+        return Summary(stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won, revoked)
 
 
 def problems(
@@ -99,9 +105,10 @@ def problems(
         UnknownCampaign: no campaign has this id.
     """
     query = (
-        select(Item, ConfigRow.key, MeasurementRow.median_us, MeasurementRow.note)
+        select(Item, ConfigRow.key, MeasurementRow.median_us, MeasurementRow.note, RevokedRow.measurement_id)
         .outerjoin(MeasurementRow, MeasurementRow.id == Item.measurement_id)
         .outerjoin(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+        .outerjoin(RevokedRow, RevokedRow.measurement_id == Item.measurement_id)
         .where(Item.campaign_id == campaign_id, Item.id > after)
         .order_by(Item.id)
         .limit(limit)
@@ -113,7 +120,10 @@ def problems(
     with store.transaction() as session:
         row_of(session, campaign_id)
         rows = session.execute(query.options(joinedload(Item.problem), joinedload(Item.device))).all()
-        return [_problem(row, config_key or "", median_us, note or "") for row, config_key, median_us, note in rows]
+        return [
+            _problem(row, config_key or "", median_us, note or "", revoked is not None)
+            for row, config_key, median_us, note, revoked in rows
+        ]
 
 
 def _progress(session: Session, campaign: Campaign) -> Progress:
@@ -156,10 +166,13 @@ def _rate(session: Session, campaign: Campaign) -> float | None:
     return float(measured) / seconds if seconds > 0 else None
 
 
-def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None, note: str) -> CampaignProblem:
+def _problem(
+    row: CampaignProblemRow, config_key: str, median_us: float | None, note: str, revoked: bool
+) -> CampaignProblem:
     return CampaignProblem(
         row.id, row.campaign_id, codec.problem_of(row.problem.key), row.device.name, row.device.kind,
         ProblemStatus(row.status), row.attempts, row.reason, row.failing_config, row.rounds, row.tried,
         dict(row.failed), row.gpu_seconds, row.measurement_id, config_key, median_us, codec.ratio(row.versus_first),
         codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None, note, row.count,
+        revoked,
     )  # fmt: skip

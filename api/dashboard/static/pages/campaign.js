@@ -12,7 +12,7 @@ import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
 
 const LOOKS = /** @type {Record<string, [string, string]>} */ ({
-  waiting: ["soft", ""], open: ["tie", "▶"], parked: ["loss", "✕"], skipped: ["soft", "–"], faster: ["gain", "▲"], slower: ["loss", "▼"], tied: ["tie", "◆"], none: ["mark", "✓"],
+  waiting: ["soft", ""], open: ["tie", "▶"], parked: ["loss", "✕"], skipped: ["soft", "–"], revoked: ["soft", "⊘"], faster: ["gain", "▲"], slower: ["loss", "▼"], tied: ["tie", "◆"], none: ["mark", "✓"],
 });
 
 /** @param {import("../lib/page.js").Page} page */
@@ -41,6 +41,7 @@ export async function open(page) {
 /** @param {any} table */
 function decoded(table) {
   const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, plain(/** @type {any} */ (column))]));
+  columns.revoked.forEach((/** @type {boolean} */ gone, /** @type {number} */ row) => { if (gone) [columns.status[row], columns.first[row]] = ["revoked", null]; });
   columns.look = columns.status.map((/** @type {string} */ status, /** @type {number} */ row) => (status === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : status));
   return { ...table, columns };
 }
@@ -105,7 +106,7 @@ function cells(table, campaign) {
     columns.reason[row] ? `\n${columns.reason[row]}` : ""}`;
   return {
     title: "Problems", cells: table.rows,
-    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
+    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ what is served is faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked, ⊘ revoked.",
     cell: (/** @type {number} */ row) => {
       const [token, sign] = LOOKS[columns.look[row]];
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;
@@ -140,7 +141,8 @@ function parked(table) {
   const { columns } = table;
   const rows = columns.status.flatMap((/** @type {string} */ status, /** @type {number} */ row) => (status === "parked" ? [row] : []));
   if (!rows.length) return nothing;
-  return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", "Failing config"],
-      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td><td class="mono long">${columns.failing_config[row]}</td></tr>`))}
-    <p class="says">Parked problems take no more GPU time. The failing config ran when the worker died or the attempts ended.</p></section>`;
+  const failing = rows.some((/** @type {number} */ row) => columns.failing_config[row]);
+  return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", ...(failing ? ["Failing config"] : [])],
+      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
+    <p class="says">Parked problems take no more GPU time.${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
 }

@@ -56,7 +56,7 @@ export async function open(page) {
     page.redraw();
   });
   const measured = { problem: key, device: got.device };
-  const columns = () => page.get("/v1/measurements:columns", { ...measured, limit: MOST });
+  const columns = () => page.get("/v1/measurements:columns", { ...measured, limit: MOST }).then(standing);
   const study = async (/** @type {any} */ of) => {
     const id = (await of).evidence?.study_id ?? (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
     // Ordering all candidates may take seconds: nothing waits for it.
@@ -97,6 +97,13 @@ export async function open(page) {
   await answer.then((first) => { got.answer ??= first; });
   page.redraw();
   await Promise.all(parts);
+}
+
+/** What was not revoked. @param {any} table */
+function standing(table) {
+  const left = (/** @type {any[]} */ column) => column.filter((_, row) => !table.columns.revoked[row]);
+  const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, Array.isArray(column) ? left(column) : { ...column, at: left(column.at) }]));
+  return { ...table, rows: columns.id.length, columns };
 }
 
 /** @typedef {(page: import("../lib/page.js").Page, got: any) => unknown} Card */
