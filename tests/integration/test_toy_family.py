@@ -140,7 +140,7 @@ def test_the_command_line_tunes_answers_explains_and_exports_it(cli: Cli, folder
     shape = PROBLEM.shape
     assert "best config for bf16 nt 250x130x100" in cli("tune", shape, "--device", "recorded:toy")
     best = json.loads(cli("best", shape, "--json"))
-    assert (best["source"], best["config"]["family"]) == ("measured", TOY.name)
+    assert (best["source"], best["config"]["family"]) == ("stale", TOY.name)
     predicted = json.loads(cli("best", "512x512x512", "--device", "NVIDIA B200", "--json"))
     assert (predicted["source"], predicted["config"]["family"]) == ("predicted", TOY.name)
     assert "toy_simt on sm_100a" in cli("space", shape, "--arch", "sm_100a")
@@ -155,7 +155,7 @@ def test_the_service_answers_with_it(cli: Cli, folder: Path) -> None:
     with Store.open(f"sqlite:///{folder}/store.db") as store, TestClient(create_app(store)) as http:
         asked = {"m": 250, "n": 130, "k": 100, "device": "NVIDIA H200"}
         measured_best = http.get("/v1/best", params=asked).json()
-        assert (measured_best["source"], measured_best["config"]["family"]) == ("measured", TOY.name)
+        assert (measured_best["source"], measured_best["config"]["family"]) == ("stale", TOY.name)
         on_b200 = http.get("/v1/best", params=asked | {"device": B200.name}).json()
         assert (on_b200["source"], on_b200["config"]["family"]) == ("predicted", TOY.name)
         body = {"problem": {"m": 250, "n": 130, "k": 100}, "knobs": {"tile_k": 32}, "family": TOY.name}

@@ -58,7 +58,7 @@ export async function open(page) {
   const measured = { problem: key, device: got.device };
   const columns = () => page.get("/v1/measurements:columns", { ...measured, limit: MOST }).then(standing);
   const study = async (/** @type {any} */ of) => {
-    const id = (await of).evidence?.study_id ?? (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
+    const id = (await of).evidence?.study_id || (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
     // Ordering all candidates may take seconds: nothing waits for it.
     if (id) void put("outlook", page.get(`/v1/studies/${id}/outlook`));
     return id ? page.get(`/v1/studies/${id}`) : null;
