@@ -11,7 +11,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 export function finalsCard(page, got) {
   const finals = got.study?.finals;
   if (!finals) return html`<h2>Finals</h2>`;
-  if (!finals.length) return html`<h2>Finals</h2><p class="note">None yet: the search goes on.</p>`;
+  if (!finals.length) return html`<h2>Finals</h2><p class="note">None yet.</p>`;
   const policies = [...new Set(finals.map((/** @type {any} */ final) => final.policy))];
   const served = finals.find((/** @type {any} */ final) => final.served);
   const policy = policies.includes(page.param("finals")) ? page.param("finals") : served?.policy ?? policies[0];
