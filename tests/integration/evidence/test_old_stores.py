@@ -86,6 +86,9 @@ def check_answers(url: str) -> None:
         assert {name: found[name] for name in known} == known
         for name in ("roofline_us", "tune"):
             now.pop(name, None)
+        # Replays of kernels that have changed since were `measured` then.
+        assert (now.pop("source"), then.pop("source")) == ("stale", "measured")
+        assert now.pop("why").startswith(f"{then.pop('why')}; our kernels have changed since they were recorded")
         if now["config"]["knobs"]["pdl"]:
             # Timed beside its own copies, which no answer said then.
             assert now["grounds"].pop().startswith("it starts early (pdl=1)")
