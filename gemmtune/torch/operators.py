@@ -262,7 +262,7 @@ def _as_taken(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 def _matrix(a: Tensor, k: int) -> Tensor:
     """Rows as one matrix, whose strides say so even where there is one row."""
-    if a.numel() == k:
+    if a.numel() == k and a.stride(-1) == 1:
         return a.as_strided((1, k), (k, 1))
     return a if a.dim() == 2 else a.view(-1, k)
 
@@ -274,7 +274,8 @@ def _dense(x: Tensor, rows: int) -> Tensor:
         rows: how many, with rows of zeros behind those of `x`.
     """
     height, width = x.shape
-    if (rows, _up(width)) == (height, width) and _aligned(x) and x.stride(1) == 1 and x.stride(0) % _MULTIPLE == 0:
+    apart = x.stride(0) % _MULTIPLE == 0 and x.stride(0) >= width
+    if (rows, _up(width)) == (height, width) and _aligned(x) and x.stride(1) == 1 and apart:
         return x
     # Bytes, for not every operation knows 8-bit floats.
     copy = torch.zeros(rows, _up(width), dtype=torch.uint8, device=x.device)

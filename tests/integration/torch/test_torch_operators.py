@@ -164,6 +164,7 @@ def test_8_bit_operands_that_the_operator_does_not_take_are_copied_as_bytes(call
         (random(32, 24, dtype=E4M3), random(32, 24, dtype=E4M3).t()),
         (random(32, 32, dtype=E4M3), random(24, 32, dtype=E4M3).t()),
         (random(1, 40, dtype=E4M3), random(40, 7, dtype=E5M2)),
+        (random(64, 16, dtype=E4M3)[:, :1].t(), e4m3.t()),
         (random(2, 32, 32, dtype=E4M3), random(2, 32, 32, dtype=E4M3).mT),
         (random(2, 32, 40, dtype=E4M3), random(2, 40, 24, dtype=E4M3)),
         (askew, e4m3.t()),
