@@ -28,13 +28,13 @@ class TestAsk:
     def test_it_answers_while_one_types_and_keeps_the_question_in_the_url(self, opened: Opener, url: str) -> None:
         page = opened("/")
         page.fill("#shape", "4096x4096x4096")
-        page.wait_for_selector(".answer .measured")
+        page.wait_for_selector(".answer .stale")
         best = api(url, "/v1/best?m=4096&n=4096&k=4096")
         assert f"{best['time_us']:.1f}" in page.inner_text(".answer dl")
         assert f"{best['evidence']['versus_cublaslt_first']['value']:.3f}×" in page.inner_text(".answer dl")
         assert urllib.parse.parse_qs(urllib.parse.urlsplit(page.url).query)["m"] == ["4096"]
         again = opened(page.url.removeprefix(url))
-        again.wait_for_selector(".answer .measured")
+        again.wait_for_selector(".answer .stale")
         assert again.inner_text(".answer dl") == page.inner_text(".answer dl")
 
     def test_it_reads_what_people_write(self, opened: Opener) -> None:
@@ -61,11 +61,11 @@ class TestAsk:
         page.wait_for_url("**/?m=0&**")
         wait_until_asked(page, held)
         page.fill("#shape", "4096x4096x4096")
-        page.wait_for_selector(".answer .measured")
+        page.wait_for_selector(".answer .stale")
         with page.expect_response("**/v1/best?m=0&*"):
             held[0].continue_()
         settled(page)
-        assert page.is_visible(".answer .measured")
+        assert page.is_visible(".answer .stale")
         assert not page.inner_text("#shape-note")
 
     def test_it_is_copied_as_code(self, opened: Opener, url: str) -> None:

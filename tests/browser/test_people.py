@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROBLEM = f"/problem?key={FIRST}"
 #: Each page, and an element that shows what it is for.
 PAGES = [
-    ("/?m=4096&n=4096&k=4096", ".answer .measured"), ("/problems", ".forest-row a"), (PROBLEM, "#changes figure"),
+    ("/?m=4096&n=4096&k=4096", ".answer .stale"), ("/problems", ".forest-row a"), (PROBLEM, "#changes figure"),
     ("/compare?a=1&b=2", "tbody tr"), ("/space", ".bars a:text('smem.capacity')"), ("/rules", "main a"),
     ("/explain", "#verdict h2"), ("/layouts", ".drawing svg"), ("/campaigns", "progress"),
     ("/campaign?id=1", "chart-cells figure"), ("/fleet", "chart-lanes figure"), ("/failures", ".bars"),

@@ -9,9 +9,9 @@ import { headline, knobChips, summary } from "./facts.js";
 import { snippets } from "./snippets.js";
 
 const TRUST = /** @type {Record<string, string>} */ ({
-  measured: "Yes: every element was verified at this size, and the time was measured.",
-  stale: "With care: verified and measured at this size, but by a kernel that has changed since.",
-  recorded: "With care: every element was verified and the time was measured at this size, on a GPU of this model elsewhere.",
+  measured: "Yes: every element was verified and the time measured at this size.",
+  stale: "With care: verified and measured at this size, by a kernel that has changed since.",
+  recorded: "With care: verified and measured at this size, on a GPU of this model elsewhere.",
   nearest: "With care: legal here, but measured at another shape.",
   predicted: "With care: legal here, but nobody has measured it. The model ranks it first.",
   none: "There is nothing to run.",
@@ -27,7 +27,7 @@ export function answered(answer, defaults, page) {
     <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}
       ${answer.grounds.map((/** @type {string} */ ground) => html`<span class="soft"> ${ground}.</span>`)}</p>
     ${answer.config ? html`<h3>${headline(answer.config)}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
-    <p class="row centre">${answer.source === "measured" ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
+    <p class="row centre">${["measured", "stale"].includes(answer.source) ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
       ${answer.config ? html`<a href=${explainLink(answer)}>Change it and see what breaks</a>` : nothing}</p>
     ${snippets({ ...answer, asked: policy })}${tuneIt(answer, page)}</section>`;
 }
