@@ -16,8 +16,8 @@ from space.kinds.gemm import Gemm
 
 #: Computes C from a, b, bias, source, alpha and beta, into the next argument if it is a tensor; scales may follow.
 Compute: TypeAlias = Callable[..., Tensor]
-#: Multiplies a by b, into the last argument if it is a tensor.
-Product: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+#: Multiplies a by b, into the third argument if it is a tensor; scales may follow.
+Product: TypeAlias = Callable[..., Tensor]
 
 #: Dtypes by our names.
 DTYPES: Final = {name: dtype for dtype, name in (INPUTS | OUTPUTS).items()} | {"tf32": torch.float32}
@@ -43,10 +43,8 @@ def operator_of(
     product, made = _product_of(problem, tuple(shape), dtype if plain or rescaled else torch.float32, device)
     if product is None:
         return _composing(activation, dtype)
-    if plain and made is dtype:
+    if (plain or rescaled) and made is dtype:
         return _alone(product, device.type)
-    if rescaled and isinstance(product, _Scaled):
-        return _rescaling(product)
     if problem.epilogue_parts == {"bias"} and made is dtype is DTYPES[problem.dtype_a] and problem.batch == 1:
         return _biased(tuple(shape))
     wide = torch.float64 if made is torch.int32 else torch.float32
@@ -70,22 +68,13 @@ def _alone(product: Product, kind: str) -> Compute:
         a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
         out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
+        # Only `_scaled_mm` is given scales.
+        given = (a, b, out) if scales is None else (a, b, out, scales)
         # Entering a context costs microseconds, and this is all that torch's own call would do.
         if casts and torch.is_autocast_enabled(kind):
             with uncast(a.device):
-                return product(a, b, out)
-        return product(a, b, out)
-
-    return compute
-
-
-def _rescaling(product: _Scaled) -> Compute:
-    def compute(
-        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
-        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
-        with uncast(a.device):
-            return product(a, b, out, scales)
+                return product(*given)
+        return product(*given)
 
     return compute
 
