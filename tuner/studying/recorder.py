@@ -1,13 +1,14 @@
 """Recorder: measures many candidates of one problem on a real GPU and writes them as a recording.
 
-It resumes like a study, through the same store, and measures nothing twice.
+It resumes like a study, through the same store, and measures nothing twice. The finals are those of a tune that tried
+the same candidates.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -18,22 +19,22 @@ from space.config import Config
 from space.problem import Problem
 from space.registry import families_for
 from tuner.errors import NothingCorrect
-from tuner.evidence.picks import LIBRARY, enumeration_order
+from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.guidance import Guidance
 from tuner.studying.records import names_of, source_of
+from tuner.studying.study import Budget, tune
 from workers.measurement import Measurement, Outcome
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
 #: Longest time between commits, in seconds. A commit costs as much time as a dozen measurements.
 KEEP_SECONDS: Final = 0.5
-#: Candidates of a recording that enter the finals.
-RECORDED_FINALISTS: Final = 16
 #: Candidates of a family that the learned model ranks: those that the analytic model ranks first.
 JUDGED: Final = 4_096
 
@@ -62,17 +63,19 @@ def record(
 ) -> Recorded:
     """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
 
-    cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best. Without
-    `turns` there are no finals.
+    cuBLASLt's candidates are screened beside ours. The winner of the finals becomes the store's best; without `turns`
+    there are no finals.
 
     Args:
         model: ranks the candidates; the analytic model does without it.
 
     Raises:
         NothingCorrect: no candidate is legal or correct.
+        ProblemError: `turns` is out of range.
         RecordingError: the file exists or can't be written.
         WorkerError: the device can't be used.
     """
+    budget = Budget(most, turns=turns) if turns else None
     wanted = wanted_of(problem, worker, most, model)
     round_ = worker.begin(problem)
     library = list(round_.baselines)
@@ -85,12 +88,11 @@ def record(
     correct = [row.measurement for row in own.rows() if row.measurement.outcome is Outcome.CORRECT]
     if not correct:
         raise NothingCorrect(f"none of {len(own.rows())} candidates of {problem.shape} is correct: nothing to record")
+    if budget:
+        tune(store, worker, problem, replace(budget, candidates=len(own.rows())), guidance=Guidance(model))
+    else:
+        store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
     finals = store.final_series(own.study.id)
-    if not finals and turns:
-        ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
-        taken = round_.finals([m.config for m in ahead], turns)
-        finals = store.record_many(own.study.id, taken, round_.provenance)
-    store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
     path = folder / file_name(problem)
     rows = [*theirs.rows(), *own.rows(), *finals]
     measured = [(row.measurement, row.provenance) for row in rows]

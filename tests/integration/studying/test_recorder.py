@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from space.errors import ProblemError
 from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, measured
 from tuner.evidence.store import Store
@@ -94,3 +95,20 @@ def test_what_was_recorded_can_be_tuned_on_in_the_same_store(
     record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
     report = tune(store, worker, PROBLEM, Budget(9, None, 10))
     assert report.best.tried == 9
+
+
+def test_the_winner_of_a_recordings_finals_is_the_stores_best(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    result = record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
+    best = store.best(PROBLEM, worker.facts.name)
+    assert best is not None
+    assert best.winner.measurement.config in {m.config for m in result.finals}
+
+
+def test_turns_that_no_finals_take_are_refused_before_anything_is_measured(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    with pytest.raises(ProblemError, match="turns = 3"):
+        record(store, worker, PROBLEM, tmp_path / "out", 4, 3)
+    assert not list(store.page())
