@@ -34,15 +34,16 @@ def main() -> None:
     """Runs everything that the file of runs lacks, then prints the table and writes the requested files."""
     given = _arguments()
     quiet()
-    plan = Plan(tuple(map(str, given.recordings)), given.family, given.model_seeds, given.trees, given.most)
+    folders, teachers = tuple(map(str, given.recordings)), tuple(map(str, given.teachers))
+    plan = Plan(folders, teachers, given.family, given.model_seeds, given.trees, given.most)
     setting = plan.setting()
-    shapes = given.problems or [replay.problem.shape for replay in setting.replays]
+    shapes = given.problems or [replay.problem.shape for replay in setting.searched]
     places = [
-        place for place, replay in enumerate(setting.replays)
-        if replay.problem.shape in shapes and not superseded(replay, setting.replays)
+        place for place, replay in enumerate(setting.searched)
+        if replay.problem.shape in shapes and not superseded(replay, setting.searched)
     ]  # fmt: skip
     asked = wanted(setting, given.strategies, places, given.seeds, given.most)
-    read = [*given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
+    read = [*given.recordings, *given.teachers, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
     failures: Failures = {}
     missing = units_of((run for run in asked if run.key not in orders), setting)
@@ -67,9 +68,10 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--recordings", type=Path, nargs="+", default=[Path("recorded/h200")])
+    options.add_argument("--teachers", type=Path, nargs="*", default=[], help="recordings that only teach")
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
-    options.add_argument("--problems", nargs="*", help="search only these shapes; all recordings are training data")
+    options.add_argument("--problems", nargs="*", help="search only these shapes; all others teach")
     options.add_argument("--seeds", type=int, default=10)
     options.add_argument("--model-seeds", type=int, default=10, help="different forests per held-out problem")
     options.add_argument("--trees", type=int, default=TREES)
@@ -139,8 +141,7 @@ def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -
     return (
         f"{len(sizes)} recordings of {len({setting.replays[place].problem for place in places})} problems on "
         f"{setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each; "
-        f"{len(setting.replays) - len(sizes)} others only teach: most of their candidates start early, and another "
-        f"recording has the problem. "
+        f"{len(setting.replays) - len(sizes)} others only teach. "
         f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile / worst over problems and "
         f"seeds. A candidate's time is its median, and what the finals made of it where it was in them, on the "
         f"screen's scale. `guided` learns from the other problems only (`tenth left out`: without a tenth of all "

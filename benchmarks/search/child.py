@@ -36,20 +36,23 @@ class Plan:
     """Inputs that every process loads for itself.
 
     Attributes:
-        recordings: folders.
+        recordings: folders whose problems are searched.
+        teachers: folders whose problems only teach.
         most: measurements of a run.
     """
 
     recordings: tuple[str, ...]
+    teachers: tuple[str, ...]
     family: str
     model_seeds: int
     trees: int
     most: int
 
     def setting(self) -> Setting:
-        """All recordings; those that are not searched are training data."""
+        """All recordings, the teachers behind the others."""
         family = family_named(self.family)
-        return Setting(read_replays(map(Path, self.recordings), family), family, self.model_seeds, self.trees)
+        searched, teachers = (read_replays(map(Path, each), family) for each in (self.recordings, self.teachers))
+        return Setting([*searched, *teachers], family, self.model_seeds, self.trees, len(teachers))
 
 
 @dataclass(frozen=True)

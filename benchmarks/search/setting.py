@@ -25,14 +25,21 @@ class Setting:
         model_seeds: number of different forests per held-out problem. The forests of seed 0 are judged once, on the
             training problems, and the judgement holds for all.
         trees: trees per forest.
+        teachers: number of replays, the last ones, that only teach.
     """
 
     replays: Sequence[Replay]
     family: Family
     model_seeds: int = 10
     trees: int = TREES
+    teachers: int = 0
     _models: dict[tuple[tuple[int, ...], int], LearnedModel] = field(default_factory=dict)
     _judgements: dict[tuple[int, ...], Judgement] = field(default_factory=dict)
+
+    @property
+    def searched(self) -> Sequence[Replay]:
+        """The replays that are searched; in `replays` they have the same places."""
+        return self.replays[: len(self.replays) - self.teachers]
 
     def model(self, teachers: tuple[int, ...], seed: int) -> LearnedModel:
         """A model trained on the replays at these indices only."""

@@ -12,7 +12,19 @@ from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import SLOTS
-from workers.cuda.regimes import BRIEF, LONG, SHORT, Pace, Rival, take_bursts, take_chained, take_rounds, take_sustained
+from workers.cuda.regimes import (
+    BRIEF,
+    LONG,
+    METERED_SECONDS,
+    SHORT,
+    Pace,
+    Rival,
+    take_bursts,
+    take_chained,
+    take_energy,
+    take_rounds,
+    take_sustained,
+)
 from workers.cuda.verification import Verdict
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -73,7 +85,9 @@ class Finals:
         if leaders := _right(leaders):
             first = next((rival for rival in leaders if not is_own(rival.ready.config)), None)
             # Behind the turns, in which the limiter of the power has begun to settle.
-            take_sustained(bench, leaders, self._pace(), lambda rival: rival is first)
+            take_sustained(bench, leaders, pace := self._pace(), lambda rival: rival is first)
+            if pace.block_seconds < METERED_SECONDS:
+                take_energy(bench, _quickest(leaders, first))
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
                 library = [rival for rival in leaders if not is_own(rival.ready.config)]
@@ -136,6 +150,14 @@ class Finals:
             # A library may refuse some of its own candidates when they run.
             return None
         return rival
+
+
+def _quickest(rivals: Sequence[Rival], first: Rival | None) -> list[Rival]:
+    """Of right ones: ours and the library's that are fastest under `chain`, and the library's first choice."""
+    right = sorted(_right(rivals), key=lambda rival: rival.taken[Policy.CHAIN].median_us)
+    ours = [rival for rival in right if is_own(rival.ready.config)]
+    theirs = [rival for rival in right if rival not in ours]
+    return list(dict.fromkeys([*ours[:1], *theirs[:1], *(rival for rival in theirs if rival is first)]))
 
 
 def _right(rivals: Sequence[Rival]) -> list[Rival]:

@@ -20,7 +20,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from workers.cuda.bench import Bench, Ready, Rest
@@ -177,6 +177,18 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         slowed = any(DISTURBING & set(block.clocks.throttle_reasons) for block in taken)
         remark = "; ".join(said for said, so in ((NO_ENERGY, untold), (SLOWED, slowed)) if so)
         rival.taken[Policy.SUSTAINED] = Taken(tuple(block.us for block in taken), taken[-1].clocks, remark, joules)
+
+
+def take_energy(bench: Bench, rivals: Sequence[Rival]) -> None:
+    """Joules under `sustained` where its blocks are too short to count them: from a longer block of each rival."""
+    for place, rival in enumerate(rivals):
+        watts = _run_block(bench, rival, 0.0, METERED_SECONDS, place).watts
+        taken = rival.taken[Policy.SUSTAINED]
+        if watts is None:
+            rival.taken[Policy.SUSTAINED] = replace(taken, remark="; ".join(filter(None, (NO_ENERGY, taken.remark))))
+        else:
+            rival.taken[Policy.SUSTAINED] = replace(taken, product_joules=watts * taken.median_us / 1e6)
+    _out(bench, rivals, lambda rival: _replays(rival, METERED_SECONDS) * rival.ready.timed.launches)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:

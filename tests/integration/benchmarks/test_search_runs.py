@@ -17,7 +17,7 @@ RECORDINGS = Path(__file__).resolve().parents[3] / "recorded" / "h200"
 def child(tmp_path: Path) -> Iterator[Child]:
     recording = min(RECORDINGS.glob("*.parquet"))
     (tmp_path / recording.name).symlink_to(recording)
-    started = Child(Plan((str(tmp_path),), FAMILY.name, model_seeds=1, trees=4, most=12))
+    started = Child(Plan((str(tmp_path),), (), FAMILY.name, model_seeds=1, trees=4, most=12))
     yield started
     started.close()
 

@@ -269,6 +269,27 @@ def test_blocks_too_short_for_any_counter_say_nothing_of_it() -> None:
     assert (taken.product_joules, taken.remark) == (None, "")
 
 
+@pytest.mark.parametrize("watts", [None, 300.0])
+def test_energy_of_brief_blocks_comes_from_a_longer_one_which_is_no_sample(watts: float | None) -> None:
+    # Four short blocks, the first to warm up, and the longer one.
+    told = iter([None, None, None, None, watts])
+
+    @contextmanager
+    def block() -> Iterator[Any]:
+        yield SimpleNamespace(watts=next(told))
+
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    bench.monitor.metered = block
+    regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
+    regimes.take_energy(bench, made._rivals)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED]
+    assert len(taken.samples_us) == regimes.BRIEF.passes
+    assert taken.product_joules == (pytest.approx(300.0 * 4e-6) if watts else None)
+    assert taken.remark == ("" if watts else regimes.NO_ENERGY)
+
+
 @pytest.mark.parametrize(("steady", "counted", "remark"), [
     (9, 3, ""), (3, 3, ""), (2, 9, "7 of 9 turns had an unsteady clock"), (0, 9, "9 of 9 turns had an unsteady clock"),
 ])  # fmt: skip
