@@ -37,6 +37,7 @@ def main() -> int:
     )
     options.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
+    options.add_argument("--programs", action="store_true", help="join parts of several programs with the same kernels")
     options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument(
@@ -50,7 +51,7 @@ def main() -> int:
         options.error(str(error))
     listed = [name for name, _, _ in problems]
     if given.merge:
-        return merged(given.merge, listed, given.out)
+        return merged(given.merge, listed, given.out, given.programs)
     if not given.db:
         options.error("--db: name the store with the bests, or one that --tune fills")
     if given.json and given.out:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -164,12 +164,13 @@ class Part:
         self.commands.update(begun(self.commands, command, facts))
 
 
-def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None) -> int:
+def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None, programs: bool = False) -> int:
     """Prints one table of all parts; 1 where their runs can't share one or a problem is twice.
 
     Args:
         listed: names of the problems in the list that was measured; the table says which of them it lacks.
         out: where to write it, with the facts that the runs share.
+        programs: they may be of several programs with the same kernels; the table says how many rows each measured.
 
     Raises:
         Unpublishable: it is to be written, and a file is not tracked by git.
@@ -177,17 +178,27 @@ def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None) -> in
     parts = [Part.read(path) for path in files]
     refused = {name: reason for part in parts for name, reason in part.refused.items()}
     whole = Part(rows=[row for part in parts for row in part.rows], refused=refused)
-    print(whole.text(listed))
+    text = whole.text(listed)
+    if programs:
+        text += f"\nRows by program: {', '.join(_rows_by_program(parts))}."
+    print(text)
     runs = [facts for part in parts for facts in part.commands.values()]
-    if shared_facts(runs) is None:
+    if shared_facts(runs, programs) is None:
         print("the parts were not measured by one program, from one list, on one model of device: nothing is written")
         return 1
     if twice := [name for name, count in Counter(row.name for row in whole.rows).items() if count > 1]:
         print(f"{twice[0]} is in more than one part: merge parts that share no problem; nothing is written")
         return 1
-    if out and (facts := joined_facts("deployed", runs, files)):
-        out.write_text("\n\n".join([as_table(facts), whole.text(listed), table(whole.rows)]) + "\n")
+    if out and (facts := joined_facts("deployed", runs, files, programs)):
+        out.write_text("\n\n".join([as_table(facts), text, table(whole.rows)]) + "\n")
     return 0
+
+
+def _rows_by_program(parts: Sequence[Part]) -> Iterator[str]:
+    rows = Counter[str]()
+    for part in parts:
+        rows[", ".join(dict.fromkeys(facts["program"] for facts in part.commands.values()))] += len(part.rows)
+    return (f"{count} of {program}" for program, count in rows.items())
 
 
 def mean(ratios: Sequence[float]) -> float:

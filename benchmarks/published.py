@@ -80,17 +80,20 @@ def facts_of(text: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] != "---"}
 
 
-def shared_facts(parts: Sequence[dict[str, str]]) -> dict[str, str] | None:
+def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dict[str, str] | None:
     """The facts of several runs, with the commands and commits of all; None where they can't stand in one table.
 
     Runs share a table if only command, machine and commit differ, and the program of the commits is the same. Parts
     that were printed before the program's digest was a fact share one only at the same commit.
+
+    Args:
+        programs: the program may differ as well; the kernels may not.
     """
-    free = FREE if all("program" in one for one in parts) else FREE - {"commit"}
+    free = FREE | {"program"} if programs else FREE if all("program" in one for one in parts) else FREE - {"commit"}
     known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
     if len(known) != 1 or not all(parts):
         return None
-    several = sorted({"command", "commit"} & parts[0].keys())
+    several = sorted({"command", "commit", "program"} & parts[0].keys())
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
 
 
@@ -110,7 +113,9 @@ def begun(runs: Mapping[str, dict[str, str]], command: str, facts: dict[str, str
     return {command: (shared_facts([known, facts]) if known else None) or facts}
 
 
-def joined_facts(benchmark: str, runs: Sequence[dict[str, str]], files: Sequence[Path]) -> dict[str, str] | None:
+def joined_facts(
+    benchmark: str, runs: Sequence[dict[str, str]], files: Sequence[Path], programs: bool = False
+) -> dict[str, str] | None:
     """The facts of a table that this process joins from files of earlier runs; None where these can't share one.
 
     The command is this process's, which prints the table again wherever the files are; they are part of the data, and
@@ -118,11 +123,12 @@ def joined_facts(benchmark: str, runs: Sequence[dict[str, str]], files: Sequence
 
     Args:
         runs: facts of each run.
+        programs: runs of several programs may share it.
 
     Raises:
         Unpublishable: a file is not tracked by git.
     """
-    shared = shared_facts(runs)
+    shared = shared_facts(runs, programs)
     if shared is None:
         return None
     read = data(ROOT, tracked(files))

@@ -141,6 +141,18 @@ def test_what_can_not_be_joined_is_not_written(tmp_path: Path, capsys: pytest.Ca
     assert not out.exists()
 
 
+def test_parts_of_two_programs_are_joined_where_that_is_asked_for_and_the_table_says_so(
+    tmp_path: Path
+) -> None:
+    out, first = tmp_path / "table.md", kept(Part({"`one`": FACTS}, [row("first")]), tmp_path / "first.json")
+    other = kept(Part({"`two`": {**FACTS, "program": "`q`"}}, [row("second")]), tmp_path / "other.json")
+    assert merged([first, other], LISTED, out, programs=True) == 0
+    assert "\nRows by program: 1 of `p`, 1 of `q`." in out.read_text()
+    assert "| program | `p`, `q` |" in out.read_text()
+    kernels = kept(Part({"`two`": {**FACTS, "kernels": "other"}}, [row("second")]), tmp_path / "kernels.json")
+    assert merged([first, kernels], LISTED, out, programs=True) == 1
+
+
 def test_a_models_part_holds_blocks_of_one_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = parts.Part({"`one`": FACTS}, {"llama": "## llama"})
     with pytest.raises(Unpublishable, match="rows of another program"):
