@@ -60,7 +60,7 @@ class Replay:
 
 
 def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
-    """Every recording of the folders, in order of its name."""
+    """Every recording of the folders with a correct candidate of the family, in order of its name."""
     replays = []
     for path in (path for folder in folders for path in sorted(folder.glob("*.parquet"))):
         recording = read_recording(path)
@@ -68,7 +68,7 @@ def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
         configs = tuple(dict.fromkeys(m.config for m in measured if m.stage == "screen"))
         times = settled(measured)
         time_us = np.array([times.get(config, np.inf) for config in configs])
-        if isinstance(recording.problem, Gemm):
+        if isinstance(recording.problem, Gemm) and np.isfinite(time_us).any():
             replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
     return replays
 
