@@ -43,8 +43,8 @@ class BestAnswer:
     """The best known config for a problem.
 
     Attributes:
-        source: `measured`, `stale` (its kernel has changed since), `recorded` (elsewhere, on a GPU of this model),
-            `nearest`, `predicted` or `none`.
+        source: `measured`, `stale` (its kernel or compiler has changed since), `recorded` (elsewhere, on a GPU
+            of this model), `nearest`, `predicted` or `none`.
         family, knobs: the config to run; None and empty if no config is legal.
         time_us, tflops: measured if `source` is `measured`, `stale` or `recorded`, else estimated; None where nothing
             is known.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from space.config import Config
@@ -32,9 +33,11 @@ from workers.recording import file_name, write_recording
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("256x256x256")
 DEVICE = "NVIDIA H200"
+#: The version that would compile here: what another one built is stale.
+NVRTC = ".".join(version("nvidia-cuda-nvrtc").split(".")[:2])
 #: Of measurements of `PROBLEM` with today's kernels.
 PROVENANCE = Provenance(
-    DEVICE, "GPU-0", "580.1", "13.5", sources_digest(families_for("sm_90a", PROBLEM)), "130100", "0.1.0", 7
+    DEVICE, "GPU-0", "580.1", NVRTC, sources_digest(families_for("sm_90a", PROBLEM)), "130100", "0.1.0", 7
 )
 #: Of recordings, which are older.
 RECORDED_PROVENANCE = replace(PROVENANCE, kernel_source_digest="d" * 64)

@@ -98,7 +98,7 @@ class BestTableOut(TimesOut):
     nvrtc: Coded[str]
     kernels: Coded[str]
     cublaslt: Coded[str]
-    stale: list[bool | None] = Field(description="whether its kernel has changed since; null until known")
+    stale: list[bool | None] = Field(description="whether its kernel or compiler has changed since; null until known")
     forbidden: list[bool | None] = Field(description="whether a rule forbids its config by now; null until known")
 
 

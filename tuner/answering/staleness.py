@@ -14,7 +14,8 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import families_for, family_named
 from tuner.evidence.records import Best
-from workers.build import digest_of
+from workers.build import digest_of, nvrtc_version
+from workers.errors import CacheError
 from workers.kernels.source import source_of_family, sources_digest
 
 #: Digests kept: a card's bests share a few thousand kernels.
@@ -55,6 +56,12 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
     )  # fmt: skip
 
 
+def changed_here(best: Best) -> str:
+    """How a best's kernel, or the NVRTC that would compile it here, has changed since, as a clause; empty where neither
+    has."""
+    return staleness(best, nvrtc_here() if best.device_kind == "cuda" else None) or outdated(best)
+
+
 def outdated(best: Best) -> str:
     """That our kernels have changed since a replayed best was recorded, as a clause; empty where they have not."""
     kernels = best.winner.provenance.kernel_source_digest
@@ -74,10 +81,23 @@ def change(built: Built, nvrtc: str | None = None) -> str:
         constants = family.compile_constants(built.problem, built.config, reference_profile(profile.arch.name))
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
-    now = _build_digest(family, tuple(constants.items()), profile.arch.name, nvrtc or built.nvrtc)
+    same, now = (
+        _build_digest(family, tuple(constants.items()), profile.arch.name, version)
+        for version in (built.nvrtc, nvrtc or built.nvrtc)
+    )
     if built.build == now:
         return ""
-    return f"its kernel has changed since: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
+    what = f"NVRTC {built.nvrtc} is {nvrtc} here" if built.build == same else "its kernel has changed since"
+    return f"{what}: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
+
+
+@cache
+def nvrtc_here() -> str | None:
+    """Version of the NVRTC that would compile in this process; None without one."""
+    try:
+        return nvrtc_version()
+    except CacheError:
+        return None
 
 
 def unchanged(device: str, device_kind: str, family: str, kernels: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -18,7 +18,7 @@ from space.devices import find_profile
 from space.errors import SpaceError
 from space.rank import LONG_US
 from space.registry import family_named, problem_from_key
-from tuner.answering.staleness import Built, change, unchanged
+from tuner.answering.staleness import Built, change, nvrtc_here, unchanged
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
@@ -215,10 +215,16 @@ def _known_stale(
     families = configs.families(columns["config"])
     alike = list(zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True))
     decided = {
-        (kind, family, number): 0 if unchanged(device, kind, family, programs[number]["kernels"]) else UNKNOWN
+        (kind, family, number): 0 if _same_program(device, kind, family, programs[number]) else UNKNOWN
         for kind, family, number in dict.fromkeys(alike)
     }
     return np.fromiter(map(decided.__getitem__, alike), np.int8, len(alike))
+
+
+def _same_program(device: str, kind: str, family: str, program: Mapping[str, str]) -> bool:
+    compiled = kind == "cuda" and family_named(family).own
+    same_compiler = not compiled or nvrtc_here() in (None, program["nvrtc"])
+    return same_compiler and unchanged(device, kind, family, program["kernels"])
 
 
 def _known_legal(device: str, columns: Columns, configs: Configs) -> npt.NDArray[np.int8]:
@@ -254,7 +260,7 @@ def compare(device: str, columns: Columns, configs: Configs, programs: dict[int,
                 columns["stale"][row] = bool(change(Built(
                     problem, config, device, columns["device_kind"][row], program["nvrtc"], program["kernels"],
                     columns["build"][row],
-                )))  # fmt: skip
+                ), nvrtc_here()))  # fmt: skip
         except SpaceError:
             columns["stale"][row] = columns["forbidden"][row] = True
     return 0

@@ -17,7 +17,8 @@ from space.problem import MAX_EXTENT
 from space.rank import may_reach_power_limit, roofline_us
 from space.registry import families_for
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
-from tuner.answering.staleness import staleness
+from tuner.answering.answers import measured as answer
+from tuner.answering.staleness import nvrtc_here, staleness
 from tuner.evidence.records import Best
 from tuner.evidence.stats import median_interval_us
 from tuner.evidence.store import Store
@@ -86,16 +87,20 @@ def test_measurements_of_a_restored_store_replace_those_before() -> None:
 def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
     problem, arch = Gemm.parse("512x512x512"), profile_named(DEVICE).arch.name
     config = FAMILY.config({})
-    build = digest_of(source_of(problem, config, arch), arch, PROVENANCE.nvrtc)
+    now, source = PROVENANCE.nvrtc, source_of(problem, config, arch)
+    build = digest_of(source, arch, now)
     alone, of_all = sources_digest((FAMILY,)), sources_digest(families_for(arch))
-    cases = [(alone, ""), (of_all, ""), ("another family changed", build), ("older", "a" * 64), ("older", "")]
+    cases = [
+        (alone, now, ""), (of_all, now, ""), ("another family changed", now, build), ("older", now, "a" * 64),
+        ("older", now, ""), (of_all, "12.9", digest_of(source, arch, "12.9")),
+    ]  # fmt: skip
     bests = []
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         columns = BestColumns(store)
         assert columns.of(DEVICE).rows(None).tolist() == []
-        for place, (kernels, digest) in enumerate(cases):
+        for place, (kernels, nvrtc, digest) in enumerate(cases):
             asked = problem.resized(512 + 128 * place, 512, 512)
-            by = replace(PROVENANCE, kernel_source_digest=kernels)
+            by = replace(PROVENANCE, kernel_source_digest=kernels, nvrtc=nvrtc)
             study = store.begin_study(study_key(asked))
             taken = store.record(study.id, replace(measured(config, problem=asked), build_digest=digest), by)
             bests.append(Best(asked, DEVICE, "cuda", taken, None, None, None, 1, {}))
@@ -104,10 +109,10 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
             while None in (shown := columns.of(DEVICE).document()["columns"])["stale"]:
                 time.sleep(0.01)
             stale = dict(zip(shown["key"], shown["stale"], strict=True))
-            assert stale == {best.problem.key: bool(staleness(best)) for best in bests}
-        assert [bool(staleness(best)) for best in bests] == [False, False, False, True, True]
+            assert stale == {best.problem.key: bool(staleness(best, nvrtc_here())) for best in bests}
+        assert [answer(best).source for best in bests] == ["measured"] * 3 + ["stale"] * 3
         (first, *_) = columns.of(DEVICE).weights(5)
-        assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024))
+        assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024, 1152))
 
 
 @pytest.mark.parametrize("policy", [Policy.CHAIN, Policy.SUSTAINED])

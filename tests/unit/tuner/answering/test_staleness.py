@@ -10,7 +10,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.registry import families_for, family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import staleness
+from tuner.answering.staleness import changed_here, staleness
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -22,10 +22,14 @@ TODAY = sources_digest(families_for(ARCH, PROBLEM))
 BUILD = digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, PROVENANCE.nvrtc)
 
 
-def best_of(kernels: str, build: str, config: Config = CONFIG, kind: str = "cuda", device: str = DEVICE) -> Best:
+def best_of(
+    kernels: str, build: str, config: Config = CONFIG, kind: str = "cuda", device: str = DEVICE,
+    nvrtc: str = PROVENANCE.nvrtc,
+) -> Best:  # fmt: skip
     measurement = replace(measured(config), build_digest=build)
     stored = StoredMeasurement(
-        1, 1, device, kind, None, replace(PROVENANCE, kernel_source_digest=kernels), measurement,  # type: ignore[arg-type]
+        1, 1, device, kind, None, replace(PROVENANCE, kernel_source_digest=kernels, nvrtc=nvrtc),
+        measurement,  # type: ignore[arg-type]
     )  # fmt: skip
     return Best(PROBLEM, device, kind, stored, None, None, None, 1, {})
 
@@ -45,7 +49,17 @@ def test_a_kernel_that_changed_is_stale(build: str, then: str) -> None:
 
 def test_another_compiler_makes_another_build() -> None:
     assert staleness(best_of(TODAY, BUILD), nvrtc=PROVENANCE.nvrtc) == ""
-    assert "has changed since" in staleness(best_of(TODAY, BUILD), nvrtc="99.0")
+    said = staleness(best_of(TODAY, BUILD), nvrtc="99.0")
+    assert said.startswith(f"NVRTC {PROVENANCE.nvrtc} is 99.0 here: build {BUILD[:12]} then, ")
+    assert staleness(best_of("older", "a" * 64), nvrtc="99.0").startswith("its kernel has changed since: build aaaa")
+
+
+def test_what_another_nvrtc_built_has_changed_here_unless_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_old = best_of(TODAY, digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, "12.9"), nvrtc="12.9")
+    assert changed_here(best_of(TODAY, BUILD)) == ""
+    assert changed_here(of_old).startswith(f"NVRTC 12.9 is {PROVENANCE.nvrtc} here: build ")
+    monkeypatch.setattr("tuner.answering.staleness.nvrtc_here", lambda: None)
+    assert changed_here(of_old) == ""
 
 
 def test_replays_the_library_and_unknown_cards_are_compared_elsewhere() -> None:
