@@ -121,7 +121,7 @@ def test_a_word_that_names_a_recording_means_that_one(shell: Shell) -> None:
 def test_a_campaign_names_the_sets_that_hold_what_it_parks(shell: Shell) -> None:
     run = shell("campaign", "run", "--ladder", "m=16384 n=4096 k=4096", "--device", "recorded:h200")
     assert run.code == 6, run.err
-    assert "but other sets do (--device recorded:h100_suite, recorded:h200_again, " in " ".join(run.out.split())
+    assert "but other sets do (--device recorded:h100_suite, recorded:h100_wide, " in " ".join(run.out.split())
 
 
 def test_what_no_recording_holds_is_told(shell: Shell) -> None:
