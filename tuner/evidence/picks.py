@@ -6,8 +6,8 @@ decides.
 
 Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, rivals that are at most 1 % behind the
 fastest tie, ours and the library's apart: the first in the order of the finals wins, which is the order that the search
-expects, or that of the library's heuristics. Two rivals are compared over the passes that both took part in. Under other
-policies rivals within the tie band of the fastest are ordered by these, each where those before it are equal:
+expects, or that of the library's heuristics. Two rivals are compared over the passes that both took part in. Under
+other policies rivals within the tie band of the fastest are ordered by these, each where those before it are equal:
 
 1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
 2. how much slower they are under `burst`, the policy that repeats best, in the same steps
