@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +59,17 @@ class Outputs:
 @contextmanager
 def metered() -> Iterator[Any]:
     yield SimpleNamespace(watts=700.0)
+
+
+def telling(*watts: float | None, then: float | None = None) -> Callable[[], AbstractContextManager[Any]]:
+    """A monitor's `metered` whose blocks took these watts, one after the other, and those beyond them `then`."""
+    told = iter(watts)
+
+    @contextmanager
+    def block() -> Iterator[Any]:
+        yield SimpleNamespace(watts=next(told, then))
+
+    return block
 
 
 @dataclass

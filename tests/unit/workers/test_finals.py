@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from space.registry import family_named
-from tests.fake_bench import REFUSED, REFUSED_LATER, WRONG, Bench, Outputs, Timed, own, ran
+from tests.fake_bench import REFUSED, REFUSED_LATER, WRONG, Bench, Outputs, Timed, own, ran, telling
 from tests.support import FAMILY
 from workers.cuda import driver, finals, regimes
 from workers.cuda.outputs import Difference
@@ -132,13 +128,7 @@ def test_blocks_are_as_long_as_what_power_decides_asks(limits: bool, decides: bo
 def test_where_power_decides_nothing_the_fastest_and_the_first_choice_get_a_block_for_their_energy() -> None:
     bench = Bench([5.0, 4.5, 4.6], {64: 4.0, 128: 4.01}, may_reach_power_limit=False)
     # One to warm up, and three passes, of which the library's fastest takes the first.
-    blocks = iter([None] * (1 + 4 + 3 + 3))
-
-    @contextmanager
-    def block() -> Iterator[Any]:
-        yield SimpleNamespace(watts=next(blocks, 300.0))
-
-    bench.monitor.metered = block
+    bench.monitor.metered = telling(*[None] * (1 + 4 + 3 + 3), then=300.0)
     made = [one for one in ran(bench, [own(64), own(128)]) if one.policy is Policy.SUSTAINED]
     joules = {one.config.key: one.product_joules for one in made if one.product_joules}
     first, best = (family_named("cublaslt").config({"rank": rank}).key for rank in (0, 1))

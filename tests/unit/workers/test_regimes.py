@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from space.config import Config
-from tests.fake_bench import CLOCKS, Bench, Outputs, Timed, metered, own, ran
+from tests.fake_bench import CLOCKS, Bench, Outputs, Timed, metered, own, ran, telling
 from tuner.evidence.picks import SUSTAINED_TIE
 from workers.cuda import finals, regimes
 from workers.cuda.driver import CudaError
@@ -238,12 +237,7 @@ def test_blocks_whose_energy_nothing_counts_cost_no_joules_and_the_last_ones_clo
     watts: tuple[float | None, ...], joules: float | None
 ) -> None:
     # The work before the first block is metered too, and does not count.
-    told, temperatures = iter([900.0, *watts]), iter((40, 50, 60))
-
-    @contextmanager
-    def block() -> Iterator[Any]:
-        yield SimpleNamespace(watts=next(told))
-
+    block, temperatures = telling(900.0, *watts), iter((40, 50, 60))
     bench = Bench(own_us={64: 4.0})
     made = finals.Finals(bench)  # type: ignore[arg-type]
     made.add(own(64), "")
@@ -256,14 +250,10 @@ def test_blocks_whose_energy_nothing_counts_cost_no_joules_and_the_last_ones_clo
 
 
 def test_blocks_too_short_for_any_counter_say_nothing_of_it() -> None:
-    @contextmanager
-    def block() -> Iterator[Any]:
-        yield SimpleNamespace(watts=None)
-
     bench = Bench(own_us={64: 4.0})
     made = finals.Finals(bench)  # type: ignore[arg-type]
     made.add(own(64), "")
-    bench.monitor = SimpleNamespace(metered=block, read=lambda: Clocks(1500, 3201, 690.0, 50))
+    bench.monitor = SimpleNamespace(metered=telling(), read=lambda: Clocks(1500, 3201, 690.0, 50))
     regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
     taken = made._rivals[0].taken[Policy.SUSTAINED]
     assert (taken.product_joules, taken.remark) == (None, "")
@@ -271,17 +261,11 @@ def test_blocks_too_short_for_any_counter_say_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("watts", [None, 300.0])
 def test_energy_of_brief_blocks_comes_from_a_longer_one_which_is_no_sample(watts: float | None) -> None:
-    # Four short blocks, the first to warm up, and the longer one.
-    told = iter([None, None, None, None, watts])
-
-    @contextmanager
-    def block() -> Iterator[Any]:
-        yield SimpleNamespace(watts=next(told))
-
     bench = Bench(own_us={64: 4.0})
     made = finals.Finals(bench)  # type: ignore[arg-type]
     made.add(own(64), "")
-    bench.monitor.metered = block
+    # Four short blocks, the first to warm up, and the longer one.
+    bench.monitor.metered = telling(None, None, None, None, watts)
     regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
     regimes.take_energy(bench, made._rivals)  # type: ignore[arg-type]
     taken = made._rivals[0].taken[Policy.SUSTAINED]
