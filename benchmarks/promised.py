@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_table import Part, Row
+from benchmarks.finals import Finals, finals_of
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
-from space.registry import is_own
-from tuner.evidence.picks import ahead, versus
-from tuner.evidence.records import Best
-from tuner.evidence.store import Store
+from tuner.evidence.picks import versus
 from workers.measurement import Measurement, Policy
 
 #: Regimes of `benchmarks.deployed`, by the policy that stands for them.
@@ -49,33 +47,21 @@ class Difference:
     share: float
 
 
-def differences(store: Store, rows: Sequence[Row]) -> Iterator[Difference]:
-    """Of each problem of the store that has one row, of both arms."""
-    for best in (each for each in store.bests() if each.served and each.device_kind == "cuda"):
-        found = [row for row in rows if (row.problem, row.dtype) == (best.problem.shape, best.problem.dtype)]
-        if len(found) == 1 and {"own", "library"} <= found[0].us.keys():
-            yield from _of_problem(store, best, found[0])
+def differences(finals: Iterable[Finals], rows: Sequence[Row]) -> Iterator[Difference]:
+    """Of each problem that has one row, of both arms, which are the fastest of the finals (`benchmarks.deployed`)."""
+    for one in finals:
+        found = [row for row in rows if (row.problem, row.dtype) == (one.problem.shape, one.problem.dtype)]
+        if len(found) == 1 and {"own", "library"} <= found[0].us.keys() and len(arms := one.fastest()) == 2:
+            yield from _of_problem(one, arms, found[0])
 
 
-def _of_problem(store: Store, best: Best, row: Row) -> Iterator[Difference]:
-    rivals = [stored.measurement for stored in store.finals_beside(best.winner.id)]
-    arms = [_fastest(rivals, best.policy, own) for own in (True, False)]
+def _of_problem(one: Finals, arms: Sequence[Measurement], row: Row) -> Iterator[Difference]:
     for policy, regime in REGIMES.items():
-        ours, theirs = (_under(rivals, policy, arm) for arm in arms)
+        ours, theirs = (one.by_policy.get(policy, {}).get(arm.config.key) for arm in arms)
         if ours and theirs:
             measured = row.us["library"][regime] / row.us["own"][regime]
-            share = measured / versus(theirs, ours, best.device).value - 1
-            yield Difference(f"{best.problem.title} on {best.device}", best.policy, policy, share)
-
-
-def _fastest(rivals: Sequence[Measurement], policy: Policy, own: bool) -> Measurement | None:
-    """As `benchmarks.deployed` chooses its arms."""
-    of_arm = [one for one in rivals if one.policy is policy and is_own(one.config) is own]
-    return ahead(of_arm)[0] if of_arm else None
-
-
-def _under(rivals: Sequence[Measurement], policy: Policy, arm: Measurement | None) -> Measurement | None:
-    return next((one for one in rivals if arm and one.policy is policy and one.config == arm.config), None)
+            share = measured / versus(theirs, ours, one.device).value - 1
+            yield Difference(f"{one.problem.title} on {one.device}", one.decides, policy, share)
 
 
 def line(found: Sequence[Difference]) -> str:
@@ -98,7 +84,7 @@ def main() -> None:
     for folder, *parts in given.of:
         rows = [row for part in parts for row in Part.read(part).rows]
         for store in stores_in(folder):
-            found += differences(store, rows)
+            found += differences(finals_of(store), rows)
     groups: dict[tuple[str, str], list[Difference]] = {}
     for one in found:
         groups.setdefault((one.decides.value, one.policy.value), []).append(one)

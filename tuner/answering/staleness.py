@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import chain, combinations
 from typing import Final
 
@@ -56,10 +56,9 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
     )  # fmt: skip
 
 
-def changed_here(best: Best) -> str:
-    """How a best's kernel, or the NVRTC that would compile it here, has changed since, as a clause; empty where neither
-    has."""
-    return staleness(best, nvrtc_here() if best.device_kind == "cuda" else None) or outdated(best)
+def staleness_here(best: Best) -> str:
+    """`staleness` with the NVRTC that would compile in this process, which is loaded for what a GPU measured alone."""
+    return staleness(best, nvrtc_here() if best.device_kind == "cuda" else None)
 
 
 def outdated(best: Best) -> str:
@@ -81,13 +80,12 @@ def change(built: Built, nvrtc: str | None = None) -> str:
         constants = family.compile_constants(built.problem, built.config, reference_profile(profile.arch.name))
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
-    same, now = (
-        _build_digest(family, tuple(constants.items()), profile.arch.name, version)
-        for version in (built.nvrtc, nvrtc or built.nvrtc)
-    )
+    digest = partial(_build_digest, family, tuple(constants.items()), profile.arch.name)
+    now = digest(nvrtc or built.nvrtc)
     if built.build == now:
         return ""
-    what = f"NVRTC {built.nvrtc} is {nvrtc} here" if built.build == same else "its kernel has changed since"
+    same_text = built.build == digest(built.nvrtc)
+    what = f"NVRTC {built.nvrtc} is {nvrtc} here" if same_text else "its kernel has changed since"
     return f"{what}: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
 
 

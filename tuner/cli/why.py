@@ -7,7 +7,7 @@ from space.registry import is_own
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import picked_today
-from tuner.answering.staleness import nvrtc_here, staleness
+from tuner.answering.staleness import staleness_here
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
@@ -24,7 +24,7 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
         today = picked_today(best, store.finals_beside(best.winner.id)) if best else None
-    changed = staleness(best, nvrtc_here()) if best else ""
+    changed = staleness_here(best) if best else ""
     show(found, as_json, lambda each: _print(each, changed, today))
 
 

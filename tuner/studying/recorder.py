@@ -85,19 +85,20 @@ def record(
     theirs = _Screening(store, worker, round_, problem, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
         watch(count, len(own.left) + len(theirs.left), measurement)
-    correct = [row.measurement for row in own.rows() if row.measurement.outcome is Outcome.CORRECT]
+    screened = own.rows()
+    correct = sum(row.measurement.outcome is Outcome.CORRECT for row in screened)
     if not correct:
-        raise NothingCorrect(f"none of {len(own.rows())} candidates of {problem.shape} is correct: nothing to record")
+        raise NothingCorrect(f"none of {len(screened)} candidates of {problem.shape} is correct: nothing to record")
     if budget:
-        tune(store, worker, problem, replace(budget, candidates=len(own.rows())), guidance=Guidance(model))
+        tune(store, worker, problem, replace(budget, candidates=len(screened)), guidance=Guidance(model))
     else:
-        store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
+        store.finish_study(own.study.id, f"recorded {len(screened)} candidates")
     finals = store.final_series(own.study.id)
     path = folder / file_name(problem)
-    rows = [*theirs.rows(), *own.rows(), *finals]
+    rows = [*theirs.rows(), *screened, *finals]
     measured = [(row.measurement, row.provenance) for row in rows]
     write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
-    return Recorded(path, len(own.rows()), len(correct), tuple(stored.measurement for stored in finals))
+    return Recorded(path, len(screened), correct, tuple(stored.measurement for stored in finals))
 
 
 def wanted_of(problem: Problem, worker: Worker, most: int, model: LearnedModel | None) -> list[Config]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.deployed_table import Part
+from benchmarks.finals import finals_of
 from benchmarks.promised import Difference, differences, line
 from benchmarks.published import ROOT
 from benchmarks.restored import restored
@@ -19,7 +20,7 @@ PART = ROOT / "benchmarks" / "results" / "parts" / "deployed_h200_rest_1.json"
 def test_torchs_ratio_of_the_arms_is_compared_with_that_of_the_finals(tmp_path: Path) -> None:
     rows = Part.read(PART).rows
     with restored(STORE, tmp_path) as store:
-        found = [*differences(store, rows)]
+        found = [*differences(finals_of(store), rows)]
     assert {len([one for one in found if one.policy is policy]) for policy in Policy} == {0, 12}
     (one,) = (each for each in found if "256x3072x4096" in each.problem and each.policy is Policy.CHAIN)
     (row,) = (each for each in rows if each.problem == "256x3072x4096")

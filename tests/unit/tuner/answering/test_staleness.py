@@ -10,7 +10,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.registry import families_for, family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import changed_here, staleness
+from tuner.answering.staleness import staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -54,12 +54,12 @@ def test_another_compiler_makes_another_build() -> None:
     assert staleness(best_of("older", "a" * 64), nvrtc="99.0").startswith("its kernel has changed since: build aaaa")
 
 
-def test_what_another_nvrtc_built_has_changed_here_unless_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_nvrtc_built_has_staleness_here_unless_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     of_old = best_of(TODAY, digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, "12.9"), nvrtc="12.9")
-    assert changed_here(best_of(TODAY, BUILD)) == ""
-    assert changed_here(of_old).startswith(f"NVRTC 12.9 is {PROVENANCE.nvrtc} here: build ")
+    assert staleness_here(best_of(TODAY, BUILD)) == ""
+    assert staleness_here(of_old).startswith(f"NVRTC 12.9 is {PROVENANCE.nvrtc} here: build ")
     monkeypatch.setattr("tuner.answering.staleness.nvrtc_here", lambda: None)
-    assert changed_here(of_old) == ""
+    assert staleness_here(of_old) == ""
 
 
 def test_replays_the_library_and_unknown_cards_are_compared_elsewhere() -> None:
