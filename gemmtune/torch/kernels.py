@@ -373,17 +373,12 @@ def _of_library(
     """An algorithm of cuBLASLt, rebuilt, which has no build; or why it can't be."""
     from workers.cuda.calls import LibraryCall
     from workers.cuda.driver import CudaError
-    from workers.cuda.families.cublaslt import opened
+    from workers.cuda.families.cublaslt import as_measured
 
     assert found.config is not None
-    library, missing = opened(device)
+    library, why = as_measured(found.config, found.cublaslt, device)
     if library is None:
-        return missing
-    if found.cublaslt and found.cublaslt != library.version:
-        return (
-            f"{found.config.key} was measured with cuBLASLt {found.cublaslt}, and {library.version} is loaded here: "
-            f"tune again with it"
-        )
+        return why
     try:
         return LibraryCall(problem, found.config, library, strides), ""
     except CudaError as error:

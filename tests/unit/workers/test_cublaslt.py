@@ -246,6 +246,17 @@ def test_factors_of_a_call_are_of_the_accumulators_type() -> None:
     assert lt.scalars == [(1.0, 0.0), (0.5, 2.0), (0.5, 2.0), (0.5, 0.0)]
 
 
+def test_a_config_is_run_by_the_version_that_measured_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, config = library_of(Recorder()), FAMILY.config({"algorithm": 39})
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (library, "") if device == 1 else (None, "planted"))
+    for version in ("130200", ""):
+        # Where the version is unknown, the library alone checks the algorithm.
+        assert cublaslt.as_measured(config, version, 1) == (library, "")
+    assert cublaslt.as_measured(config, "130200", 0) == (None, "planted")
+    said = f"{config.key} was measured with cuBLASLt 120800, and 130200 is loaded here: tune again with it"
+    assert cublaslt.as_measured(config, "120800", 1) == (None, said)
+
+
 def test_a_call_of_what_the_library_has_not_is_refused() -> None:
     with pytest.raises(CudaError, match="silu"):
         calls.LibraryCall(Gemm.of(8, 8, 8, epilogue="silu"), FAMILY.config({}), library_of(Recorder()))

@@ -80,6 +80,26 @@ def opened(device: int = 0) -> tuple[Handle | None, str]:
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error})"
 
 
+def as_measured(config: Config, version: str, device: int) -> tuple[Handle | None, str]:
+    """The handle on a device, which must be current, if the library is the one that measured a config; else the reason.
+
+    Args:
+        version: of the library that measured it; empty if unknown: the library alone checks the algorithm then.
+
+    Raises:
+        CudaError: the GPU can't be used.
+    """
+    library, missing = opened(device)
+    if library is None:
+        return None, missing
+    if version and version != library.version:
+        return None, (
+            f"{config.key} was measured with cuBLASLt {version}, and {library.version} is loaded here: "
+            f"tune again with it"
+        )
+    return library, ""
+
+
 def unsupported(problem: Gemm) -> str:
     """Why the library cannot have such a product; empty where it may. The heuristic decides."""
     if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
