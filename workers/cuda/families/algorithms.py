@@ -22,7 +22,7 @@ _ALIGNMENTS: Final = {
     "c": "MIN_ALIGNMENT_D_BYTES",
 }  # fmt: skip
 #: Alignment of operands where the library says none: that of TMA and of the widest loads.
-_USUAL_ALIGNMENT_BYTES: Final = 16
+USUAL_ALIGNMENT_BYTES: Final = 16
 
 
 class Result(ctypes.Structure):
@@ -77,7 +77,7 @@ def alignment_bytes(lt: Any, result: Result) -> dict[str, int]:  # noqa: ANN401
         held = ctypes.c_uint32(0)
         with suppress(lt.cuBLASLtError):
             _read(lt.matmul_algo_cap_get_attribute, result, getattr(kinds, name), held)
-        found[operand] = held.value or _USUAL_ALIGNMENT_BYTES
+        found[operand] = held.value or USUAL_ALIGNMENT_BYTES
     return found
 
 
