@@ -1,4 +1,4 @@
-"""`gemmtune.launch`: the measured kernel of a product on arrays of any library that speaks DLPack."""
+"""`gemmtune.launch`: the measured kernel of a product, ours or cuBLASLt's, on arrays of whatever speaks DLPack."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of, problem_of, scales_of, strides_of
 from gemmtune.exact import Exact, check_machine, differences, exact
+from gemmtune.found import Found
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.registry import is_own
@@ -23,6 +24,9 @@ from tuner.settings import settings
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
 from workers.errors import WorkerError
+
+if TYPE_CHECKING:
+    from workers.cuda.families.cublaslt import Handle
 
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
@@ -49,13 +53,15 @@ def launch(
     a: Any, b: Any, out: Any, stream: int = 0, *, scales: tuple[Any, Any] | None = None,  # noqa: ANN401
     table: str | Path | None = None, stale: bool = False,
 ) -> None:  # fmt: skip
-    """Enqueues out = a · b with the kernel that was measured for exactly this product.
+    """Enqueues out = a · b with the kernel that was measured for exactly this product: ours, or cuBLASLt's algorithm.
 
     The first call of a product loads its kernel, outside of captures; later ones write addresses and launch. Any thread
     may call for any GPU, and calls on one stream may follow one another without waiting. A graph uses the scratch
     memory of the stream on which it was captured: replay it there, or where nothing runs beside it. Rows (or columns)
     of `a` and `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on
     dense operands, where it was measured.
+
+    An algorithm of cuBLASLt is rebuilt, by the version of the library that measured it alone, whatever `stale` says.
 
     Args:
         a, b, out: [M,K], [K,N] and [M,N], or batches of them, in one GPU's memory; they speak DLPack.
@@ -66,8 +72,8 @@ def launch(
         stale: take one that was measured with another driver or cuBLASLt; GEMMTUNE_TABLE_STALE=1 does so too.
 
     Raises:
-        ArrayRefused: the table has no kernel of ours for this product, or no kernel takes these arrays. Nothing was
-            launched on them.
+        ArrayRefused: the table has no kernel for this product, cuBLASLt is missing or of another version than the one
+            that measured its algorithm, or no kernel takes these arrays. Nothing was launched on them.
         TableError: the table can't be read, or is of another machine.
     """
     device = device_of(a, "a")
@@ -111,19 +117,20 @@ class _Call:
         self._problem, self._stream = problem, stream
         self._facts = facts = open_device(device)
         found = source.find(problem, facts.name)
-        config, program = found.config, found.program
-        if config is None or not is_own(config):
-            why = f"{config.family} was the fastest" if config else found.why
-            raise ArrayRefused(f"{problem.title} on {facts.name}: {why}; use your library's own product")
+        config = found.config
+        if config is None:
+            raise ArrayRefused(f"{problem.title} on {facts.name}: {found.why}; use your library's own product")
         # A rule may be newer than the table.
         if broken := forbidden(problem, config, facts.name):
             raise ArrayRefused(f"{problem.title}: the measured config breaks {broken}; tune again")
-        self._config, self._program = config, program or _built(problem, config, facts.arch, found.build_digest)
+        self._config, own = config, is_own(config)
+        self._program = found.program or _built(problem, config, facts.arch, found.build_digest) if own else b""
         self.alignment_bytes: Mapping[str, int] = {}
         try:
             if Borrowed(stream).capturing:
                 # To allocate would end the capture.
                 raise ArrayRefused(f"{problem.title}: the stream is being captured: call it once before the capture")
+            self._library = None if own else self._opened(found, device)
             # A caller may ask for a refused product again and again.
             with ExitStack() as made:
                 self.on = self._bound(dict(apart), made)
@@ -133,7 +140,18 @@ class _Call:
                     )
                 made.pop_all()
         except CudaError as error:
-            raise ArrayRefused(f"{problem.title}: {config.key} can't be loaded for these operands: {error}") from error
+            verb = "loaded" if own else "rebuilt"
+            raise ArrayRefused(f"{problem.title}: {config.key} can't be {verb} for these operands: {error}") from error
+
+    def _opened(self, found: Found, device: int) -> Handle:
+        """cuBLASLt, of the version that measured the algorithm."""
+        from workers.cuda.families.cublaslt import as_measured
+
+        assert found.config is not None
+        library, why = as_measured(found.config, found.cublaslt, device)
+        if library is None:
+            raise ArrayRefused(f"{self._problem.title} on {self._facts.name}: {why}; use your library's own product")
+        return library
 
     def _wrong(self, apart: Mapping[str, Strides]) -> str:
         with ExitStack() as made:
@@ -147,7 +165,7 @@ class _Call:
         """
         from cuda.bindings import driver as cu
 
-        from workers.cuda.calls import Call
+        from workers.cuda.calls import Call, LibraryCall
         from workers.cuda.driver import Borrowed, Buffer, check
 
         def memory(size_bytes: int, zeroed: bool = False) -> int:
@@ -158,8 +176,12 @@ class _Call:
                 check("cuCtxSynchronize", cu.cuCtxSynchronize())
             return found.address
 
-        anywhere = memory(_NOWHERE_BYTES)
-        call = Call(self._problem, self._config, self._program, self._facts.profile, anywhere, apart)
+        call: Call | LibraryCall
+        if self._library:
+            call = LibraryCall(self._problem, self._config, self._library, apart)
+        else:
+            anywhere = memory(_NOWHERE_BYTES)
+            call = Call(self._problem, self._config, self._program, self._facts.profile, anywhere, apart)
         made.callback(call.unload)
         self.alignment_bytes = dict(call.alignment_bytes)
         on = call.on(Borrowed(self._stream))

@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.exact import Exact, check_machine, differences, exact
 from space.kinds.gemm import Gemm
-from tests.unit.tuner.tables.test_exporters import CUBIN, DIGEST, entry, guarded, table, written
+from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, DIGEST, entry, guarded, table, written
 from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.entries import best_of, canonical
@@ -97,6 +97,16 @@ def test_a_bundle_answers_with_its_program(tmp_path: Path) -> None:
     export_folder(tmp_path / "bundle", written("bundle", listed, program=lambda _: CUBIN))
     bundle = exact(tmp_path / "bundle")
     assert [bundle.find(each, "NVIDIA H200").program for each in (PROBLEM, librarys)] == [CUBIN, b""]
+
+
+@pytest.mark.parametrize("format", ["json", "bundle"])
+def test_an_export_keeps_what_rebuilds_the_librarys_algorithm(tmp_path: Path, format: str) -> None:
+    listed = guarded(table(entry(PROBLEM, family="cublaslt")))
+    export_folder(tmp_path / "out", written(format, listed, program=lambda _: pytest.fail("no program is ours")))
+    found = exact(tmp_path / "out" if format == "bundle" else tmp_path / "out" / "t.json").find(PROBLEM, "NVIDIA H200")
+    assert found.config is not None
+    assert {name: found.config[name] for name in ALGORITHM} == ALGORITHM
+    assert (found.config.family, found.cublaslt, found.build_digest) == ("cublaslt", "130101", "")
 
 
 def test_a_bundles_program_of_another_text_than_the_launchers_is_not_launched(tmp_path: Path) -> None:

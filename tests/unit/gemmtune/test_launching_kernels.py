@@ -17,11 +17,12 @@ from gemmtune.found import Found
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.fake_cublaslt import Recorder, library_of, numbers_of
 from workers.build import BuildFailure
 from workers.cuda import calls, device
 from workers.cuda import driver as cuda
 from workers.cuda.copies import Strides
-from workers.cuda.families import gemv, prepared, shared
+from workers.cuda.families import cublaslt, gemv, prepared, shared
 from workers.measurement import DeviceFacts
 
 
@@ -200,10 +201,9 @@ def test_a_tables_config_that_a_newer_rule_forbids_is_refused(memory: Memory) ->
 
 
 def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memory) -> None:
-    none = "on NVIDIA H200: the table leaves this problem to the library"
-    for found, why in ((One("cublaslt"), "on NVIDIA H200: cublaslt was the fastest"), (Exact("NVIDIA H200", {}), none)):
-        with pytest.raises(ArrayRefused, match=f"{why}; use your library's own product"):
-            launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
+    said = "on NVIDIA H200: the table leaves this problem to the library; use your library's own product"
+    with pytest.raises(ArrayRefused, match=said):
+        launching._Call(Exact("NVIDIA H200", {}), Gemm.of(1, 64, 128), 0, 5, ())
     assert memory.used == set()
 
 
@@ -223,3 +223,106 @@ def test_without_the_measured_program_nothing_is_loaded(
     with pytest.raises(ArrayRefused, match=f"the measured program can't be built here: {why}"):
         launching._Call(found, Gemm.of(1, 64, 128), 0, 5, ())  # type: ignore[arg-type]
     assert memory.used == set()
+
+
+#: An algorithm of the fake library that wants a workspace.
+SPLIT = {"algorithm": 39, "tile": 15, "split_k": -1, "workspace_bytes": 4096}
+SQUARE = Gemm.of(64, 64, 64)
+
+
+def of_library(version: str = "130200", **knobs: int) -> Any:  # noqa: ANN401
+    """A source whose answer is an algorithm of cuBLASLt."""
+    found = Found(family_named("cublaslt").config(knobs or SPLIT), "measured", "measured", version)
+    return SimpleNamespace(find=lambda *_: found)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    made = Recorder()
+    monkeypatch.setattr(cublaslt, "opened", lambda device: {1: (library_of(made), "")}[device])
+    return made
+
+
+@pytest.mark.parametrize("stream", [0, 2, 5])
+def test_the_librarys_algorithm_runs_on_the_callers_stream_in_a_workspace_of_its_own(
+    memory: Memory, library: Recorder, stream: int
+) -> None:
+    made = launching._Call(of_library(), SQUARE, 1, stream, ())
+    (workspace,) = memory.used
+    assert library.calls == []
+    for at in ((0x1000, 0x2000, 0x3000), (0x1000, 0x2000, 0x5000)):
+        made.on(*at)
+    # The library takes our B first.
+    assert [(one[3], one[5], one[10], one[13], one[14], one[15]) for one in library.calls] == [
+        (0x2000, 0x1000, 0x3000, workspace, 4096, stream), (0x2000, 0x1000, 0x5000, workspace, 4096, stream)
+    ]  # fmt: skip
+    ran = numbers_of(library.calls[0][12])
+    assert (ran["ID"], ran["TILE_ID"], ran["SPLITK_NUM"]) == (39, 15, -1)
+    assert library.scalars == [(1.0, 0.0)] * 2
+    assert [made.alignment_bytes[name] for name in "abc"] == [8, 16, 2]
+
+
+@pytest.mark.parametrize(("epilogue", "step"), [("scaled", 4), ("scaled_rowwise", 16)])
+def test_the_librarys_algorithm_reads_scales_where_the_caller_has_them(
+    memory: Memory, library: Recorder, epilogue: str, step: int
+) -> None:
+    problem = Gemm.of(64, 64, 64, "fp8_e4m3", epilogue=epilogue)
+    made = launching._Call(of_library(algorithm=66), problem, 1, 5, ())
+    made.on(0x1000, 0x2000, 0x3000, 0x4000, 0x5000)
+    assert (library.attributes["A_SCALE_POINTER"], library.attributes["B_SCALE_POINTER"]) == (0x5000, 0x4000)
+    assert [made.alignment_bytes[name] for name in ("scale_a", "scale_b")] == [step, step]
+    # It wants no workspace.
+    assert (memory.used, library.calls[0][13:15]) == (set(), (0, 0))
+
+
+@pytest.mark.parametrize(("wrong", "kept"), [("", 1), ("3 bytes differ", 0)])
+def test_where_rows_lie_apart_the_librarys_algorithm_is_tried_before_it_is_kept(
+    memory: Memory, library: Recorder, monkeypatch: pytest.MonkeyPatch, wrong: str, kept: int
+) -> None:
+    lines: list[int] = []
+
+    def difference(problem: Gemm, lies: object, dense: Any, apart: Any, held: object) -> str:  # noqa: ANN401
+        for run in (dense, apart):
+            run(1, 2, 3)
+            # Each description has four layouts, its B first.
+            first = library.calls[-1][4]
+            lines.append(library.layouts[first - 1][3])
+        return wrong
+
+    monkeypatch.setattr(launching, "difference", difference)
+    given = of_library(), SQUARE, 1, 5, (("b", Strides(136, 64 * 136)),)
+    with pytest.raises(ArrayRefused, match=f"is wrong on .* apart: {wrong}; copy them") if wrong else nullcontext():
+        launching._Call(*given)
+    assert (lines, memory.done) == ([64, 136], ["waited for 5"] * 2)
+    assert len(memory.used) == kept
+
+
+def test_an_algorithm_of_another_version_is_refused_with_both(memory: Memory, library: Recorder) -> None:
+    said = r"cublaslt:\S+ was measured with cuBLASLt 120800, and 130200 is loaded here: tune again with it; use your"
+    with pytest.raises(ArrayRefused, match=said):
+        launching._Call(of_library("120800"), SQUARE, 1, 5, ())
+    assert memory.used == set()
+
+
+def test_without_the_library_its_algorithm_is_refused(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (None, "cuBLASLt can't be used (planted)"))
+    said = r"on NVIDIA H200: cuBLASLt can't be used \(planted\); use your library's own product"
+    with pytest.raises(ArrayRefused, match=said):
+        launching._Call(of_library(), SQUARE, 1, 5, ())
+
+
+def test_an_algorithm_that_the_library_refuses_is_named_and_keeps_no_memory(memory: Memory, library: Recorder) -> None:
+    for knobs, said in (({"algorithm": 5}, "of algorithm 5"), ({"algorithm": 39, "tile": 13}, "no such tile"),
+                        ({"algorithm": 7}, "of workspace")):  # fmt: skip
+        with pytest.raises(ArrayRefused, match=rf"cublaslt:\S+ can't be rebuilt for these operands: .*{said}"):
+            launching._Call(of_library(**knobs), SQUARE, 1, 5, ())
+    assert memory.used == set()
+
+
+def test_the_library_is_not_opened_while_the_stream_is_captured(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cublaslt, "opened", lambda device: pytest.fail("opened"))
+    memory.capturing = True
+    with pytest.raises(ArrayRefused, match="call it once before the capture"):
+        launching._Call(of_library(), SQUARE, 1, 5, ())
