@@ -1,4 +1,4 @@
-"""Memory of no problem, which is touched before a candidate is timed, as a program touches much between two products."""
+"""Memory of no problem, touched before a candidate is timed, as a program touches much between two products."""
 
 from __future__ import annotations
 
