@@ -221,11 +221,11 @@ def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
     assert launches >= regimes.SHORT.block_seconds * 1e6 / 4.0
 
 
-def test_a_config_with_dependent_launch_is_timed_only_among_kernels_that_use_it() -> None:
-    measured = ran(Bench([5.0], {64: 4.0}), [own(64), own(64, pdl=1)])
+def test_a_config_with_dependent_launch_is_timed_only_among_kernels_that_use_it_beside_the_fastest_without() -> None:
+    measured = ran(Bench([5.0], {64: 4.0, 128: 4.1}), [own(64), own(128), own(64, pdl=1)])
     early = [one for one in measured if one.config.knobs.get("pdl")]
     assert [one.policy for one in early] == [Policy.CHAIN_PDL]
-    assert under(measured, Policy.CHAIN_PDL) == [("64", 4.5), ("cublaslt", 5.5)]
+    assert under(measured, Policy.CHAIN_PDL) == [("64", 4.5), ("64", 4.5), ("cublaslt", 5.5)]
 
 
 def test_a_rival_that_writes_something_else_while_it_is_timed_is_wrong_everywhere() -> None:
