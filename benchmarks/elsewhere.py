@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -44,9 +45,10 @@ class Pair:
     configs: tuple[Config, ...]
 
 
-def pairs(folder: Path, device: str, most: int) -> list[Pair]:
+def pairs(folders: Iterable[Path], device: str, most: int) -> list[Pair]:
     """The shortest of what the stores have on a device, where `chain` decides."""
-    finals = [one for store in stores_in(folder) for one in finals_of(store) if one.device == device]
+    stores = chain.from_iterable(map(stores_in, folders))
+    finals = [one for store in stores for one in finals_of(store) if one.device == device]
     short = [(one, arms) for one in finals if one.decides is Policy.CHAIN and len(arms := one.fastest()) == 2]
     short.sort(key=lambda pair: pair[1][0].median_us)
     return [Pair(one.problem, tuple(arm.config for arm in arms)) for one, arms in short[:most]]
@@ -102,22 +104,22 @@ def summary(asked: Sequence[Pair], phases: Sequence[Sequence[Sequence[float]]]) 
 def main() -> None:
     """Prints two lines per problem, and the summary."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("folder", type=Path, help="with files of `gemmtune backup`")
-    options.add_argument("--most", type=int, default=24, help="problems, the shortest first")
+    options.add_argument("folders", type=Path, nargs="+", help="with files of `gemmtune backup`")
+    options.add_argument("--most", type=int, default=48, help="problems, the shortest first")
     options.add_argument("--device", type=int, default=0)
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as work:
         bench, builder = Bench(given.device, Path(work)), Builder(Path(work))
         builder.arch = bench.facts.arch
-        if not (asked := pairs(given.folder, bench.facts.name, given.most)):
-            raise SystemExit(f"{given.folder} has no tune of {bench.facts.name} that `chain` decides")
+        if not (asked := pairs(given.folders, bench.facts.name, given.most)):
+            raise SystemExit(f"{given.folders} have no tune of {bench.facts.name} that `chain` decides")
         phases = [[times_us(bench, builder, pair, touched=phase == "touched") for pair in asked] for phase in PHASES]
         builder.close()
     of_pairs = (lines(pair, [phase[place] for phase in phases]) for place, pair in enumerate(asked))
     table, told = "\n".join([HEADER, *(line for each in of_pairs for line in each)]), summary(asked, phases)
     print(f"{table}\n\n{told}")
-    publish("elsewhere", given.out, told, table, read=[given.folder])
+    publish("elsewhere", given.out, told, table, read=given.folders)
 
 
 if __name__ == "__main__":
