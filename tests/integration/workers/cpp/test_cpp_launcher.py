@@ -285,9 +285,10 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_documentation_compiles(tmp_path: Path) -> None:
-    (shown,) = (block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
+    shown = "\n".join(block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
     source = tmp_path / "shown.cpp"
     source.write_text(f"""#include <gemmtune.hpp>
+#include <gemmtune/cublaslt.hpp>
 int fail(const std::string& message);
 int program(CUstream stream, CUdeviceptr a, CUdeviceptr b, CUdeviceptr c) {{
 {shown}
