@@ -51,7 +51,7 @@ def cublaslt(folder: Path) -> list[str]:
 
 
 def linked(folder: Path, name: str, option: str) -> list[str]:
-    """What links against a library that this process has loaded, as in `libcuda.so`; nothing for one that is not loaded.
+    """What links against a library that this process has loaded, as in `libcuda.so`; nothing for one that isn't.
 
     Without the toolkit the library lacks the name that `-l` takes.
     """
