@@ -1,9 +1,10 @@
-"""The C++ launcher on a GPU: every kernel of a bundle is right, and as fast as when Python launches it.
+"""The C++ launcher on a GPU: every kernel and algorithm of a bundle is right, and as fast as when Python launches it.
 
 python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h100.md
 
 The kernels of a table, by default those that the recordings found best, or those that backups of stores name
 (`--stores benchmarks/stores/h100_suite/*.jsonl.gz`), are compiled and exported as a bundle.
+The library's algorithms are rebuilt by the cuBLASLt that this process has loaded, whichever measured.
 gemmtune.hpp is built by g++ against the driver API, as a shared library for the comparison and as the example program.
 Both launchers write C on the same random operands; every element is compared with an f64 product. Their times are those
 of CUDA graphs that replay in turn.
@@ -12,7 +13,6 @@ of CUDA graphs that replay in turn.
 from __future__ import annotations
 
 import ctypes
-import shutil
 import statistics
 import subprocess
 import sys
@@ -27,12 +27,14 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks import cpp_built
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
 from benchmarks.published import ROOT, publish
 from benchmarks.restored import restored
 from gemmtune.exact import Exact, exact
 from gemmtune.torch.expected import Expected
+from space.config import Config
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
@@ -47,10 +49,12 @@ from tuner.tables.programs import plans_of
 from tuner.tables.tables import chosen_bests, read_document, table_of
 from workers.build import Build, compile_source
 from workers.builder import source_of
-from workers.cuda.calls import Call
+from workers.cuda.calls import Call, LibraryCall
 from workers.cuda.copies import Copy
 from workers.cuda.device import identity_here
 from workers.cuda.driver import Borrowed
+from workers.cuda.families.cublaslt import opened
+from workers.cuda.library_plans import rebuilds
 
 #: The bests that the recordings found, which ship with the repository.
 TABLE: Final = ROOT / "recorded" / "h200" / "bests.json"
@@ -58,7 +62,6 @@ TABLE: Final = ROOT / "recorded" / "h200" / "bests.json"
 MOST_APART: Final = 0.01
 #: How long the graphs of one problem take turns.
 PAIRS_SECONDS: Final = 0.12
-_INCLUDES: Final = ("/usr/local/cuda/include", "/usr/include")
 _ERROR: Final = 1024
 
 
@@ -156,15 +159,16 @@ def main() -> int:
     given = options.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        # Handles of the library and bundles open in the current context, which torch makes with its first tensor.
+        torch.zeros(1, device="cuda")
         document = stored(given.stores, Path(folder)) if given.stores else read_document(given.table)
         bundle = exported(document, Path(folder) / "bundle")
-        library, example = built(Path(folder))
+        library, example = cpp_built.built(Path(folder))
         print(f"[{time.monotonic() - begun:.1f} s] exported and built", flush=True)
         source = exact(bundle)
-        # A bundle opens in the current context, which torch makes with its first tensor.
-        torch.zeros(1, device="cuda")
         rows, skipped = measured(source, Library(library, bundle), Cuda(), begun + given.seconds)
-        plain = [row.problem for row in rows if row.problem.epilogue == "none"]
+        ours = [row.problem for row in rows if is_own(config_named(row.config))]
+        plain = [problem for problem in ours if problem.epilogue == "none"]
         examples = [ran(example, bundle, problem) for problem in plain[:3]]
     text = summary(rows, skipped, examples)
     print(text)
@@ -182,7 +186,7 @@ def stored(backups: Sequence[Path], folder: Path) -> dict[str, Any]:
 
 
 def exported(document: Mapping[str, Any], folder: Path) -> Path:
-    """A bundle of a table's kernels of ours, compiled here from today's text."""
+    """A bundle of a table's kernels of ours, compiled here from today's text, and of the library's algorithms."""
     arch = profile_named(str(document["device"])).arch.name
     own = [
         (problem_from_key(each["problem"]["key"]), config_named(each["config"]["key"]))
@@ -201,7 +205,7 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
         {**each, "build_digest": programs[key].digest,
          "provenance": each["provenance"] | {"nvrtc": programs[key].nvrtc}}
         for each in document["entries"] if (key := each["problem"]["key"]) in programs
-    ]  # fmt: skip
+    ] + librarys(document)  # fmt: skip
     options = ExportOptions(
         "bundle", program=lambda each: programs[each["problem"]["key"]].cubin, plan=plans_of(str(document["device"]))
     )
@@ -209,41 +213,21 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
     return folder
 
 
-def built(folder: Path) -> tuple[Path, Path]:
-    """The header as a shared library, and the example program."""
-    cpp, library, example = ROOT / "gemmtune" / "cpp", folder / "cpp_bundle.so", folder / "example"
-    flags = ["g++", "-std=c++17", "-O2", "-Wall", f"-I{cpp / 'include'}", f"-I{cuda_headers()}"]
-    # The library is loaded into a process that has the driver's; the program is linked as users do.
-    subprocess.run([*flags, "-shared", "-fPIC", str(ROOT / "benchmarks" / "cpp_bundle.cpp"), "-o", str(library),
-                    *driver_library(folder)], check=True)  # fmt: skip
-    subprocess.run([*flags, str(cpp / "example.cpp"), "-o", str(example), *driver_library(folder)], check=True)
-    return library, example
-
-
-def cuda_headers() -> Path:
-    """The folder of cuda.h: of the toolkit, or of the wheels beside torch."""
-    wheels = Path(torch.__file__).parents[1] / "nvidia"
-    beside_nvcc = [Path(nvcc).resolve().parents[1] / "include"] if (nvcc := shutil.which("nvcc")) else []
-    for folder in (*beside_nvcc, *map(Path, _INCLUDES), *sorted(wheels.glob("*/include"))):
-        if (folder / "cuda.h").exists():
-            return folder
-    raise SystemExit("cuda.h is not here: install the CUDA toolkit, or nvidia-cuda-runtime")
-
-
-def driver_library(folder: Path) -> list[str]:
-    """What links against the driver that this process uses: without the toolkit it lacks the name that -lcuda takes."""
-    link = folder / "libcuda.so"
-    if not link.exists():
-        torch.cuda.init()
-        mapped = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line]
-        link.symlink_to(mapped[0])
-    return [f"-L{folder}", "-lcuda", "-Wl,--allow-shlib-undefined"]
+def librarys(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A table's entries of the library that can be rebuilt, as if the library that is loaded here had measured them."""
+    library, missing = opened()
+    if library is None:
+        print(f"the library's algorithms are left out: {missing}", flush=True)
+        return []
+    here = {"cublaslt": library.version}
+    configs = [(each, config_named(each["config"]["key"])) for each in document["entries"]]
+    return [{**each, "provenance": each["provenance"] | here}
+            for each, config in configs if not is_own(config) and rebuilds(config)]  # fmt: skip
 
 
 def measured(source: Exact, library: Library, machine: Machine, until: float) -> tuple[list[Row], list[str]]:
-    """A row of each problem whose kernel is ours, and why others have none."""
-    bests = [best for best in source.bests.values() if is_own(best.config)]
-    items = [(best.problem, best) for best in bests if isinstance(best.problem, Gemm)]
+    """A row of each problem, and why others have none."""
+    items = [(best.problem, best) for best in source.bests.values() if isinstance(best.problem, Gemm)]
     return rows_of(HEADER, items, lambda problem, _: row_of(source, problem, library, machine), until)
 
 
@@ -287,9 +271,18 @@ class Python:
         assert source.bundle is not None
         config, program = source.bests[problem.key].config, source.bundle.program(problem)
         self._nowhere = torch.empty(1024, dtype=torch.uint8, device="cuda")
-        self._call = Call(problem, config, program, profile_named(source.device), self._nowhere.data_ptr())
+        self._call: Call | LibraryCall = self._of_library(problem, config) if not is_own(config) else Call(
+            problem, config, program, profile_named(source.device), self._nowhere.data_ptr()
+        )  # fmt: skip
         self._on: dict[int, Any] = {}
         self._held: list[torch.Tensor] = []
+
+    @staticmethod
+    def _of_library(problem: Gemm, config: Config) -> LibraryCall:
+        library, missing = opened()
+        if library is None:
+            raise Failed(missing)
+        return LibraryCall(problem, config, library)
 
     def __call__(self, stream: int, copy: Copy) -> None:
         """Enqueues the product."""
@@ -331,7 +324,7 @@ def ran(example: Path, bundle: Path, problem: Gemm) -> str:
 def summary(rows: Sequence[Row], skipped: Sequence[str], examples: Sequence[str]) -> str:
     """What holds for all problems."""
     if not rows:
-        return "no kernel of ours is in the bundle" + "".join(f"\n- {line}" for line in skipped)
+        return "no kernel is in the bundle" + "".join(f"\n- {line}" for line in skipped)
     ratios = sorted(row.ratio for row in rows)
     right, close = (sum(test(row) for row in rows) for test in (lambda row: not row.wrong, lambda row: row.good))
     host = [statistics.median(row.host_us[place] for row in rows) for place in (0, 1)]

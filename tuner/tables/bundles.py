@@ -21,8 +21,11 @@ from tuner.files import is_endless
 from tuner.tables.exporters.bundle import SCHEMA
 from tuner.tables.tables import MOST_TABLE_BYTES, bests_in, document_in, library_in
 
-#: The only names that a manifest may list.
-_NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII)
+#: The only names that a manifest may list, by its member. C++ programs read plans and algorithms.
+_NAMES: Final = {
+    "files": re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII),
+    "algorithms": re.compile(r"algorithms/[0-9a-f]{32}\.algorithm", re.ASCII),
+}
 _MOST_MANIFEST_BYTES: Final = 64 << 20
 
 
@@ -58,7 +61,8 @@ def read_bundle(folder: Path) -> Bundle:
         TableError: a file is missing, changed, of another version or arch, or lies outside of the folder.
     """
     manifest = _manifest(folder)
-    contents = {name: _file(folder, name, digest) for name, digest in manifest["files"].items()}
+    listed = manifest["files"] | manifest["algorithms"]
+    contents = {name: _file(folder, name, digest) for name, digest in listed.items()}
     device, arch, table = str(manifest.get("device")), str(manifest.get("arch")), folder / "table.json"
     document = document_in(contents["table.json"], table) if "table.json" in contents else {}
     if document.get("device") != device:
@@ -95,10 +99,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
             raise TableError(f"{path} is not a manifest: export the bundle again")
         if manifest.get("schema") != SCHEMA:
             raise TableError(f"{path} is a {manifest.get('schema')!r}, not a {SCHEMA!r}: export the bundle again")
-        files = manifest["files"]
-        for name, digest in files.items():
-            if not _NAMES.fullmatch(name) or not isinstance(digest, str):
-                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: none of it is used")
+        # Bundles from before there were algorithms list none.
+        manifest.setdefault("algorithms", {})
+        for member, names in _NAMES.items():
+            for name, digest in manifest[member].items():
+                if not names.fullmatch(name) or not isinstance(digest, str):
+                    raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: none of it is used")
         return manifest
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): give a folder of `--format bundle`") from error
@@ -109,7 +115,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _check_file(path: Path) -> None:
     """Checks that a file of a bundle is one, and its own."""
     # What a user may not see counts as no link here: opening it says why. `Path.is_symlink` raises.
-    if islink(path) or (path.parent.name in ("cubins", "plans") and islink(path.parent)):
+    if islink(path) or (path.parent.name in ("cubins", "plans", "algorithms") and islink(path.parent)):
         raise TableError(f"{path} is a link: a bundle has files of its own")
     if is_endless(path):
         raise TableError(f"{path} is a pipe or a device: a bundle has files of its own")

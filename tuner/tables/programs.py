@@ -10,7 +10,7 @@ from typing import Any
 from space.devices import DeviceProfile, profile_named
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
-from space.registry import config_named, problem_from_key
+from space.registry import config_named, is_own, problem_from_key
 from tuner.answering.staleness import Built, change
 from tuner.tables.exporters.options import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
@@ -29,7 +29,7 @@ def programs_of(device: str, cache_dir: Path) -> Program:
 
 
 def plans_of(device: str) -> Plan:
-    """Makes the plans of a table's entries.
+    """Makes the plans of a table's entries: of our kernels, and of the library's algorithms that can be rebuilt.
 
     Args:
         device: GPU model.
@@ -43,11 +43,15 @@ def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:
+    from workers.cuda.library_plans import algorithm_of, rebuilds
     from workers.cuda.plans import plan_of  # which imports the driver's bindings
 
     problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
     assert isinstance(problem, Gemm), problem.key
-    return plan_of(problem, config, str(entry["build_digest"]), profile)
+    if is_own(config):
+        return plan_of(problem, config, str(entry["build_digest"]), profile)
+    version = str(entry["provenance"]["cublaslt"])
+    return algorithm_of(problem, config, version) if version and rebuilds(config) else ""
 
 
 def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | str:

@@ -1,4 +1,5 @@
-# find_package(gemmtune) gives gemmtune::gemmtune, headers on the CUDA driver API.
+# find_package(gemmtune) gives gemmtune::gemmtune, headers on the CUDA driver API, and, where the toolkit has cuBLASLt,
+# gemmtune::cublaslt for gemmtune/cublaslt.hpp.
 # cmake -Dgemmtune_DIR=$(python -c "import gemmtune, pathlib; print(pathlib.Path(gemmtune.__file__).parent / 'cpp/cmake')")
 find_package(CUDAToolkit REQUIRED)
 if(NOT TARGET gemmtune::gemmtune)
@@ -7,4 +8,9 @@ if(NOT TARGET gemmtune::gemmtune)
     INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}/../include"
     INTERFACE_COMPILE_FEATURES cxx_std_17
     INTERFACE_LINK_LIBRARIES CUDA::cuda_driver)
+endif()
+if(TARGET CUDA::cublasLt AND NOT TARGET gemmtune::cublaslt)
+  add_library(gemmtune::cublaslt INTERFACE IMPORTED)
+  set_target_properties(gemmtune::cublaslt PROPERTIES
+    INTERFACE_LINK_LIBRARIES "gemmtune::gemmtune;CUDA::cublasLt")
 endif()

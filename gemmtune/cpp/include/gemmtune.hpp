@@ -19,19 +19,13 @@
 #include <string>
 #include <vector>
 
+#include "gemmtune/algorithm.hpp"
 #include "gemmtune/error.hpp"
 #include "gemmtune/files.hpp"
+#include "gemmtune/operands.hpp"
 #include "gemmtune/plan.hpp"
 
 namespace gemmtune {
-
-// Device addresses and scalars of one call. What the problem's epilogue doesn't have stays as it is here: no kernel would
-// read it. Scales are f32: one for A and one for B (`scaled`), or one for each row of A and column of B (`scaled_rowwise`).
-struct Operands {
-    CUdeviceptr a = 0, b = 0, c = 0, source = 0, bias = 0;
-    float alpha = 1.0f, beta = 0.0f;
-    CUdeviceptr scale_a = 0, scale_b = 0;
-};
 
 // A folder whose files are what its manifest says.
 class Bundle {
@@ -39,7 +33,7 @@ public:
     // Checks every file, and that the current device is the one that was measured. A bundle that fails has no plans.
     Error load(const std::string& folder) {
         auto error = read(folder);
-        if (error) plans_.clear(), programs_.clear();
+        if (error) clear();
         return error;
     }
 
@@ -62,35 +56,54 @@ public:
         return {};
     }
 
-    // The text of a problem's plan; nullptr if the bundle leaves the problem to the library.
+    // The text of a problem's plan; nullptr if no kernel of ours runs it.
     const std::string* plan(const std::string& problem) const { return found(plans_, problem); }
+    // The text of the cuBLASLt algorithm that was the fastest (see gemmtune/cublaslt.hpp); nullptr without one.
+    const std::string* algorithm(const std::string& problem) const { return found(algorithms_, problem); }
     const std::string* program(const std::string& digest) const { return found(programs_, digest); }
 
 private:
-    std::map<std::string, std::string> plans_, programs_;
+    std::map<std::string, std::string> plans_, algorithms_, programs_;
     std::string device_, multiprocessors_;
 
+    void clear() { plans_.clear(), algorithms_.clear(), programs_.clear(); }
+
     Error read(const std::string& folder) {
-        plans_.clear(), programs_.clear();
+        clear();
         std::string manifest;
         if (auto error = detail::read(folder, "manifest.json", manifest)) return error;
         if (detail::member(manifest, "schema") != "gemmtune.bundle/1") return {folder + " is no gemmtune.bundle/1"};
         device_ = detail::member(manifest, "device"), multiprocessors_ = detail::member(manifest, "multiprocessors");
         if (auto error = check_device()) return error;
-        auto at = manifest.find("\"files\":{");
-        auto end = manifest.find('}', at);
-        if (at == std::string::npos || end == std::string::npos) return {folder + "/manifest.json lists no files"};
-        auto listed = manifest.substr(at + 9, end - at - 9);
+        std::string files, algorithms;
+        if (!listed(manifest, "files", files)) return {folder + "/manifest.json lists no files"};
         // A manifest that was edited by hand would run kernels on a card that did not measure them.
         std::string table;
         if (auto error = detail::read(folder, "table.json", table)) return error;
-        if (listed.find("\"table.json\":\"") == std::string::npos || detail::member(table, "device") != device_)
+        if (files.find("\"table.json\":\"") == std::string::npos || detail::member(table, "device") != device_)
             return {folder + " has no table of " + device_ + ": export it again"};
+        if (auto error = take(folder, "files", files, detail::member(manifest, "arch"))) return error;
+        // Bundles from before there were algorithms list none.
+        return listed(manifest, "algorithms", algorithms) ? take(folder, "algorithms", algorithms, {}) : Error{};
+    }
+
+    // Finds the text of an object in the manifest, without its braces.
+    static bool listed(const std::string& manifest, const std::string& member, std::string& text) {
+        auto at = manifest.find('"' + member + "\":{");
+        auto end = manifest.find('}', at);
+        if (at == std::string::npos || end == std::string::npos) return false;
+        at += member.size() + 4;
+        text = manifest.substr(at, end - at);
+        return true;
+    }
+
+    Error take(const std::string& folder, const std::string& member, const std::string& listed, const std::string& arch) {
         for (size_t begin = 0; (begin = listed.find('"', begin)) != std::string::npos;) {
             auto close = listed.find("\":\"", begin);
             if (close == std::string::npos || listed.size() < close + 67) return {folder + "/manifest.json is malformed"};
             auto name = listed.substr(begin + 1, close - begin - 1);
-            if (auto error = take(folder, name, listed.substr(close + 3, 64), detail::member(manifest, "arch"))) return error;
+            if (!detail::is_name(member, name)) return {folder + "/manifest.json lists " + name + ", which no bundle has"};
+            if (auto error = take_file(folder, name, listed.substr(close + 3, 64), arch)) return error;
             begin = close + 68;
         }
         return {};
@@ -101,8 +114,8 @@ private:
         return at == in.end() ? nullptr : &at->second;
     }
 
-    Error take(const std::string& folder, const std::string& name, const std::string& digest, const std::string& arch) {
-        if (!detail::is_name(name)) return {folder + "/manifest.json lists " + name + ", which no bundle has"};
+    Error take_file(const std::string& folder, const std::string& name, const std::string& digest,
+                    const std::string& arch) {
         std::string content;
         if (auto error = detail::read(folder, name, content)) return error;
         if (detail::sha256(content) != digest) return {folder + "/" + name + " was changed: copy the bundle again"};
@@ -114,6 +127,11 @@ private:
             auto plan = detail::Plan::of(content);
             if (!plan.complete) return {folder + "/" + name + " is no gemmtune.plan/1"};
             plans_[plan.problem] = content;
+        }
+        if (name.rfind("algorithms/", 0) == 0) {
+            auto algorithm = detail::AlgorithmText::of(content);
+            if (!algorithm.complete) return {folder + "/" + name + " is no gemmtune.algorithm/1"};
+            algorithms_[algorithm.problem] = content;
         }
         return {};
     }
@@ -138,25 +156,7 @@ public:
     // Enqueues the product; the arguments are copied before it returns.
     Error launch(CUstream stream, const Operands& operands) {
         if (!plan_.complete) return {"no kernel is loaded: load() first, and see what it returns"};
-        const CUdeviceptr given[] = {operands.a,    operands.b,       operands.c,      operands.source,
-                                     operands.bias, operands.scale_a, operands.scale_b};
-        for (size_t number = 0; number < kOperands; ++number) arrays_[number].address = given[number];
-        for (auto& array : arrays_)
-            if (array.needed && !array.address)
-                return {array.name + " is 0: " + plan_.problem + " reads or writes it on the device"};
-        for (auto& array : arrays_)
-            if (array.address % array.alignment)
-                return {array.name + " is not aligned to the " + std::to_string(array.alignment) +
-                        " bytes that the kernel reads or writes"};
-        for (size_t number = 0; number < kOperands; ++number)
-            if (arrays_[number].needed && number != kC && shares_memory(number))
-                return {"c shares memory with " + arrays_[number].name +
-                        ": kernels write C while they read; give c its own"};
-        // Kernels are compiled for an epilogue: what it lacks would be left out without a word.
-        for (size_t number = 0; number < kOperands; ++number)
-            if (arrays_[number].address && !arrays_[number].needed) return unread(arrays_[number].name);
-        if (operands.alpha != 1.0f && !has_alpha_) return unread("alpha");
-        if (operands.beta != 0.0f && !has_beta_) return unread("beta");
+        if (auto error = arrays_.take(operands)) return error;
         for (auto& place : plan_.places)
             if (auto error = write(place)) return error;
         write(alpha_, operands.alpha);
@@ -169,48 +169,20 @@ public:
 private:
     detail::Plan plan_;
     CUlibrary library_ = nullptr;
-    // What a kernel reads or writes on the device.
-    struct Array {
-        std::string name;
-        bool needed = false;  // of an operand: whether its address must not be 0
-        size_t alignment = 1;
-        uint64_t bytes = 0;
-        CUdeviceptr address = 0;
-    };
-    // The operands in the order of `launch`, then scratch memory. Nothing is looked up by name at a launch.
-    std::vector<Array> arrays_;
-    static constexpr size_t kC = 2, kSource = 3, kOperands = 7;
-    bool has_alpha_ = false, has_beta_ = false;
+    detail::Arrays arrays_;
     detail::Place alpha_{}, beta_{};
-
-    // Whether the problem's epilogue has a part; its key ends in them, joined by `+`.
-    bool has(const std::string& part) const {
-        auto parts = "+" + plan_.problem.substr(plan_.problem.rfind(':') + 1) + "+";
-        return parts.find("+" + part + "+") != std::string::npos;
-    }
-
-    // Whether an operand lies where C does. The source may be C itself: who writes an element of C has read its source.
-    bool shares_memory(size_t number) const {
-        auto &c = arrays_[kC], &other = arrays_[number];
-        if (number == kSource && other.address == c.address) return false;
-        auto one = c.address, two = other.address;
-        return one == two || (one < two ? two - one < c.bytes : one - two < other.bytes);
-    }
-
-    Error unread(const std::string& name) const {
-        return {name + " is given, but " + plan_.problem + " has none: load a problem whose epilogue has it"};
-    }
 
     void release() {
         for (auto& scratch : plan_.scratch)
             if (scratch.address) cuMemFree(scratch.address);
         if (library_) cuLibraryUnload(library_);
-        plan_ = {}, library_ = nullptr;
-        arrays_.clear();
+        plan_ = {}, library_ = nullptr, arrays_ = {};
     }
 
     Error prepare(const Bundle& bundle, const std::string& problem) {
         auto text = bundle.plan(problem);
+        if (!text && bundle.algorithm(problem))
+            return {"the bundle has no kernel for " + problem + ", but the library's algorithm: load a gemmtune::Algorithm"};
         if (!text) return {"the bundle has no kernel for " + problem + ": the library is to be kept"};
         // Another device may be current than when the bundle was loaded.
         if (auto error = bundle.check_device()) return error;
@@ -227,32 +199,21 @@ private:
             if (auto error = detail::check("cuMemAlloc", cuMemAlloc(&scratch.address, scratch.bytes))) return error;
             if (scratch.zeroed)
                 if (auto error = detail::check("cuMemsetD8", cuMemsetD8(scratch.address, 0, scratch.bytes))) return error;
-            arrays_[number_of(scratch.name)].address = scratch.address;
+            arrays_.all[arrays_.number_of(scratch.name)].address = scratch.address;
         }
         return detail::check("cuCtxSynchronize", cuCtxSynchronize());
     }
 
     // Finds everything that the plan names.
     void list_arrays() {
-        auto sizes = detail::sizes_of(plan_.problem);
-        for (auto name : {"a", "b", "c", "source", "bias", "scale_a", "scale_b"})
-            arrays_.push_back({name, false, std::max<size_t>(plan_.alignment[name], 1), sizes[name], 0});
-        for (auto& scratch : plan_.scratch) arrays_.push_back({scratch.name, false, 1, scratch.bytes, 0});
+        arrays_ = detail::Arrays::of(plan_.problem, plan_.alignment);
+        for (auto& scratch : plan_.scratch) arrays_.all.push_back({scratch.name, false, 1, scratch.bytes, 0});
         for (auto& place : plan_.places) {
-            place.array = number_of(place.name);
+            place.array = arrays_.number_of(place.name);
             // Scratch memory that another config would need: the kernel is told that there is none.
-            if (place.array == arrays_.size()) arrays_.push_back({place.name, false, 1, 0, 0});
-            if (place.name.rfind("scale_", 0) == 0) arrays_[place.array].needed = true;
+            if (place.array == arrays_.all.size()) arrays_.all.push_back({place.name, false, 1, 0, 0});
         }
-        for (size_t number = 0; number <= kC; ++number) arrays_[number].needed = true;
-        arrays_[kSource].needed = has_beta_ = has("beta"), arrays_[number_of("bias")].needed = has("bias");
-        has_alpha_ = has("alpha"), alpha_ = plan_.scalars["alpha"], beta_ = plan_.scalars["beta"];
-    }
-
-    size_t number_of(const std::string& name) const {
-        size_t number = 0;
-        while (number < arrays_.size() && arrays_[number].name != name) ++number;
-        return number;
+        alpha_ = plan_.scalars["alpha"], beta_ = plan_.scalars["beta"];
     }
 
     Error prepare(detail::Pass& pass) {
@@ -296,7 +257,7 @@ private:
 
     Error write(const detail::Place& place) {
         auto& value = plan_.passes[place.pass].values[place.value];
-        auto address = arrays_[place.array].address;
+        auto address = arrays_.all[place.array].address;
         if (place.is_map) return detail::encode(place.box, address, value.map.get());
         std::memcpy(value.bytes.data() + place.offset, &address, sizeof address);
         return {};

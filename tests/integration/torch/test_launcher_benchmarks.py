@@ -6,7 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,35 +17,32 @@ from benchmarks.model.machines import Cpu  # noqa: E402
 from benchmarks.published import ROOT  # noqa: E402
 from gemmtune.exact import exact  # noqa: E402
 from gemmtune.torch.expected import Expected  # noqa: E402
-from space.devices import profile_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import config_named, family_named  # noqa: E402
 from tests.fake_cublaslt import Recorder  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, entry, table, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
 from tuner.tables.exporters.guard import guarded  # noqa: E402
+from tuner.tables.programs import plans_of  # noqa: E402
 from workers.build import Build  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402
-from workers.cuda.plans import plan_of  # noqa: E402
 
 ONE, BIASED = Gemm.of(64, 128, 256), Gemm.of(64, 128, 256, "fp16", epilogue="bias")
+LIBRARYS = Gemm.of(32, 128, 256)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_both_launchers_are_compared_on_every_kernel_of_a_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def plan(each: dict[str, Any]) -> str:
-        problem, config = Gemm.from_key(each["problem"]["key"]), config_named(each["config"]["key"])
-        return plan_of(problem, config, each["build_digest"], profile_named("NVIDIA H200"))
-
-    document = table(entry(ONE), entry(BIASED), entry(Gemm.of(32, 128, 256), family="cublaslt"))
-    files = written("bundle", guarded(document), program=lambda _: CUBIN, plan=plan)
+    document = table(entry(ONE), entry(BIASED), entry(LIBRARYS, family="cublaslt"))
+    files = written("bundle", guarded(document), program=lambda _: CUBIN, plan=plans_of("NVIDIA H200"))
     export_folder(tmp_path / "bundle", files)
     stub, cpp = ROOT / "tests" / "cpp_stub", ROOT / "gemmtune" / "cpp" / "include"
     subprocess.run(
-        ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{stub}", f"-I{cpp}",
-         str(stub / "driver.cpp"), str(ROOT / "benchmarks" / "cpp_bundle.cpp"), "-o", str(tmp_path / "library.so")],
+        ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-DWITH_CUBLASLT", "-shared", "-fPIC", f"-I{stub}",
+         f"-I{cpp}", str(stub / "driver.cpp"), str(stub / "cublaslt.cpp"),
+         str(ROOT / "benchmarks" / "cpp_bundle.cpp"), "-o", str(tmp_path / "library.so")],
         check=True,
     )  # fmt: skip
     monkeypatch.setattr(cpp_bundle, "Python", lambda source, problem: lambda stream, copy: None)
@@ -53,12 +50,12 @@ def test_both_launchers_are_compared_on_every_kernel_of_a_bundle(
     monkeypatch.setattr(cpp_bundle, "MOST_APART", 1e9)
     library = cpp_bundle.Library(tmp_path / "library.so", tmp_path / "bundle")
     rows, skipped = cpp_bundle.measured(exact(tmp_path / "bundle"), library, Cpu(), float("inf"))
-    assert ([row.problem for row in rows], skipped) == ([ONE, BIASED], [])
+    assert ([row.problem for row in rows], skipped) == ([ONE, BIASED, LIBRARYS], [])
     # The stub computes nothing: C is still poisoned.
-    assert all("8,192 of 8,192 elements are off" in row.wrong and row.alike for row in rows)
-    assert "2 problems of the bundle; 0 right" in cpp_bundle.summary(rows, skipped, ["launched"])
+    assert all("elements are off" in row.wrong and row.alike for row in rows)
+    assert "3 problems of the bundle; 0 right" in cpp_bundle.summary(rows, skipped, ["launched"])
     _, skipped = cpp_bundle.measured(exact(tmp_path / "bundle"), library, Cpu(), 0.0)
-    assert len(skipped) == 2
+    assert len(skipped) == 3
     with pytest.raises(cpp_bundle.Failed, match="no kernel for"):
         library.kernel(Gemm.of(1, 2, 3))
     capsys.readouterr()
@@ -72,8 +69,14 @@ def test_a_bundle_is_made_of_a_tables_kernels_as_they_are_built_today(
     built = Build("7" * 64, CUBIN, 90, (), "13.0", 0.1)
     monkeypatch.setattr(cpp_bundle, "compile_source", lambda *_: built)
     document = table(entry(ONE), entry(BIASED, family="cublaslt"))
+    monkeypatch.setattr(cpp_bundle, "opened", lambda: (None, "not installed"))
+    assert set(exact(cpp_bundle.exported(document, tmp_path / "kernels")).bests) == {ONE.key}
+    monkeypatch.setattr(cpp_bundle, "opened", lambda: (SimpleNamespace(version="130200"), ""))
     source = exact(cpp_bundle.exported(document, tmp_path / "bundle"))
-    assert [best.problem for best in source.bests.values()] == [ONE]
+    assert set(source.bests) == {ONE.key, BIASED.key}
+    # The library that is loaded here rebuilds what another one measured.
+    (text,) = (path.read_text() for path in (tmp_path / "bundle").glob("algorithms/*"))
+    assert "\ncublaslt 130200\n" in text
     assert source.bundle is not None
     assert source.bundle.program(ONE) == CUBIN
     assert source.bests[ONE.key].winner.measurement.build_digest == built.digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ from space.registry import family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import json_table
 from tuner.tables.exporters.guard import Guarded
-from tuner.tables.exporters.options import ExportOptions, Program
+from tuner.tables.exporters.options import ExportOptions, Plan, Program
 
 NAME: Final = "bundle"
 MEDIA_TYPE: Final = "application/json"
-WRITES: Final = "a folder with manifest.json, table.json and the compiled programs"
+WRITES: Final = "a folder with manifest.json, table.json, the compiled programs and the library's algorithms"
 OF_LIBRARY: Final = False
 FOLDER: Final = True
 SCHEMA: Final = "gemmtune.bundle/1"
@@ -41,21 +41,22 @@ def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     profile = profile_named(table.device)
     found = {"table.json": canonical(json_table.document(kept)) + b"\n"}
     found |= {f"cubins/{digest}.cubin": cubin for digest, cubin in programs.items()}
-    for entry in kept.entries if options.plan else ():
-        if _own(entry) and options.plan:
-            found[f"plans/{_name_of(entry['problem']['key'])}.plan"] = options.plan(entry).encode()
+    found |= _texts("plan", (entry for entry in kept.entries if _own(entry)), options.plan)
+    algorithms = _texts("algorithm", (entry for entry in kept.entries if not _own(entry)), options.plan)
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "device": table.device,
         "arch": profile.arch.name,
         "multiprocessors": profile.sm_count,
         "programs": {entry["problem"]["key"]: entry["build_digest"] for entry in kept.entries if _own(entry)},
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(found.items())},
+        "files": _digests(found),
+        # Readers from before there were algorithms refuse other names among the files, and skip this.
+        "algorithms": _digests(algorithms),
         "left_out": dict(kept.left_out),
     }
     for name in ("driver", "nvrtc", "cublaslt"):
         manifest[name] = sorted({entry["provenance"][name] for entry in kept.entries})
-    return {"manifest.json": canonical(manifest) + b"\n"} | found
+    return {"manifest.json": canonical(manifest) + b"\n"} | found | algorithms
 
 
 def next_step(table: Guarded, options: ExportOptions) -> str:
@@ -79,6 +80,16 @@ def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, 
         if found:
             programs[entry["build_digest"]] = found
     return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common())), programs
+
+
+def _texts(kind: str, entries: Iterable[Mapping[str, Any]], plan: Plan | None) -> dict[str, bytes]:
+    """Files of one kind with the plans of entries; none for an entry without a plan."""
+    texts = {entry["problem"]["key"]: plan(entry) for entry in entries} if plan else {}
+    return {f"{kind}s/{_name_of(key)}.{kind}": text.encode() for key, text in texts.items() if text}
+
+
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
 def _name_of(key: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 #: The measured program of a table's entry, or why there is none.
 Program = Callable[[Mapping[str, Any]], bytes | str]
 
-#: A table's entry as a plan, which launches it without knowing configs (`gemmtune.hpp`).
+#: A table's entry as a plan, which launches it without knowing configs (`gemmtune.hpp`), or the library's algorithm as
+#: text (`gemmtune/cublaslt.hpp`); empty for a library's entry that names no more than a rank.
 Plan = Callable[[Mapping[str, Any]], str]
 
 

@@ -24,24 +24,13 @@ from workers.cuda.copies import Copy, Strides
 from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, Result, alignment_bytes, attributes, rebuilt
 from workers.cuda.families.launcher import Launcher, Library
+from workers.cuda.families.products import OPERATION_BYTES, TYPES, Matrix, product_of
 from workers.cuda.families.shared import Shared
 
-#: library_types.h: cudaDataType_t.
-_TYPES: Final = {
-    "f32": 0, "tf32": 0, "fp16": 2, "int8": 3, "s32": 10, "bf16": 14, "fp8_e4m3": 28, "fp8_e5m2": 29,
-}  # fmt: skip
-#: cublas_api.h: cublasComputeType_t and cublasOperation_t.
-_COMPUTE_16F, _COMPUTE_32F, _COMPUTE_32I, _COMPUTE_TF32 = 64, 68, 72, 77
-#: How sums are computed, and the dtype of alpha and beta, by accumulator; the others are f32.
-_COMPUTES: Final = {"s32": (_COMPUTE_32I, "s32"), "fp16": (_COMPUTE_16F, "fp16")}
-_OP_N, _OP_T = 0, 1
-#: cublasLt.h: cublasLtEpilogue_t; the values are bits that add up.
-_EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
 _REFUSED: Final = "CUDA_ERROR_NOT_SUPPORTED"
-#: cublasLt.h: CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, from cuBLAS 12.9 on.
-_OUTER_VECTORS: Final = 3
 #: An address as aligned as any; nothing is read there.
 _SOMEWHERE: Final = 1 << 20
+_POINTER_BYTES: Final = 8
 
 
 class Handle:
@@ -102,7 +91,7 @@ def as_measured(config: Config, version: str, device: int) -> tuple[Handle | Non
 
 def unsupported(problem: Gemm) -> str:
     """Why the library cannot have such a product; empty where it may. The heuristic decides."""
-    if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
+    if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(TYPES):
         return f"cuBLASLt has no {', '.join(sorted(missing))}"
     if problem.dtype_acc == "fp16" and {problem.dtype_a, problem.dtype_b, problem.dtype_c} != {"fp16"}:
         return "cuBLASLt has f16 sums of fp16 operands with an fp16 C only"
@@ -116,11 +105,7 @@ def unsupported(problem: Gemm) -> str:
 
 
 class Matmul:
-    """The product of one problem, described to the library.
-
-    Our row-major matrices are column-major and transposed to the library, which computes Cᵀ = op(B)·op(A): B is its
-    first operand. B stored [N,K] is its matrix [K,N] and must be transposed; B stored [K,N] must not. For A it is the
-    other way round.
+    """The product of one problem, described to the library, whose operands are those of `Product`.
 
     Args:
         strides: of the operands `a` and `b` whose lines are apart.
@@ -133,23 +118,16 @@ class Matmul:
         self, library: Handle, problem: Gemm, strides: Mapping[str, Strides] = MappingProxyType({})
     ) -> None:
         self._library, self._problem = library, problem
-        m, n, k = problem.m, problem.n, problem.k
         self.whole = problem.dtype_acc == "s32"
-        sums = _COMPUTES.get(problem.dtype_acc, (_COMPUTE_32F, "f32"))
-        compute, scalars = (_COMPUTE_TF32, "f32") if problem.dtype_a == "tf32" else sums
-        scale, dtype_c = _TYPES[scalars], problem.dtype_c
-        # With an fp8 output the C that beta scales is bf16, read or not (cuBLAS documentation, cublasLtMatmul).
-        source = "bf16" if dtype_c.startswith("fp8") else dtype_c
-        self._types = compute, scale, *(_TYPES[each] for each in (problem.dtype_b, problem.dtype_a, source, dtype_c))
-        self._descriptor = library.lt.matmul_desc_create(compute, scale)
-        self._describe_operation()
+        product = product_of(problem, strides)
+        self._types = product.compute, product.scalar, *(each.dtype for each in product.matrices)
+        self._descriptor = library.lt.matmul_desc_create(product.compute, product.scalar)
+        for name, value in product.operation.items():
+            self._set(getattr(library.lt.MatmulDescAttribute, name), value, OPERATION_BYTES[name])
         if problem.scales:
             # The heuristic asks whether there are scales, and reads none.
             self.set_scales(_SOMEWHERE, _SOMEWHERE)
-        of_b, of_a = ((k, n) if problem.layout[1] == "t" else (n, k)), ((k, m) if problem.layout[0] == "n" else (m, k))
-        self._first = self._layout(problem.dtype_b, *of_b, strides.get("b"))
-        self._second = self._layout(problem.dtype_a, *of_a, strides.get("a"))
-        self._output, self._source = self._layout(dtype_c, n, m), self._layout(source, n, m)
+        self._operands = tuple(map(self._layout, product.matrices))
 
     @cached_property
     def listed(self) -> tuple[Config, ...]:
@@ -186,10 +164,11 @@ class Matmul:
             CudaError: the library refuses it, as it does with some of its own candidates.
         """
         lt = self._library.lt
+        first, second, source, output = self._operands
         try:
             lt.matmul(
-                self._library.handle, self._descriptor, alpha, copy.b, self._first, copy.a, self._second, beta,
-                copy.source or copy.c, self._source, copy.c, self._output, algorithm.address, workspace,
+                self._library.handle, self._descriptor, alpha, copy.b, first, copy.a, second, beta,
+                copy.source or copy.c, source, copy.c, output, algorithm.address, workspace,
                 algorithm.workspace_bytes, stream,
             )  # fmt: skip
         except lt.cuBLASLtError as error:
@@ -197,13 +176,13 @@ class Matmul:
 
     def set_bias(self, address: int) -> None:
         """Sets the address of the bias for further launches."""
-        self._set(self._library.lt.MatmulDescAttribute.BIAS_POINTER, address, np.uint64)
+        self._set(self._library.lt.MatmulDescAttribute.BIAS_POINTER, address, _POINTER_BYTES)
 
     def set_scales(self, a: int, b: int) -> None:
         """Sets the addresses of the f32 scales of A and B for further launches; they are read on the device."""
         kinds = self._library.lt.MatmulDescAttribute
-        self._set(kinds.A_SCALE_POINTER, b, np.uint64)
-        self._set(kinds.B_SCALE_POINTER, a, np.uint64)
+        self._set(kinds.A_SCALE_POINTER, b, _POINTER_BYTES)
+        self._set(kinds.B_SCALE_POINTER, a, _POINTER_BYTES)
 
     def scalar(self, value: float) -> ctypes.c_int32 | ctypes.c_uint16 | ctypes.c_float:
         """Alpha or beta as the library takes it: f16 beside f16 sums. Of whole sums they are only 1 and 0."""
@@ -225,37 +204,21 @@ class Matmul:
     def free(self) -> None:
         """Frees the descriptions."""
         lt = self._library.lt
-        for layout in (self._first, self._second, self._output, self._source):
+        for layout in self._operands:
             lt.matrix_layout_destroy(layout)
         lt.matmul_desc_destroy(self._descriptor)
 
-    def _describe_operation(self) -> None:
-        kinds, problem = self._library.lt.MatmulDescAttribute, self._problem
-        self._set(kinds.TRANSA, _OP_T if problem.layout[1] == "t" else _OP_N, np.int32)
-        self._set(kinds.TRANSB, _OP_N if problem.layout[0] == "n" else _OP_T, np.int32)
-        if problem.dtype_a.startswith("fp8"):
-            self._set(kinds.FAST_ACCUM, int(problem.numerics == "fast"), np.int8)
-        if problem.scales == "scaled_rowwise":
-            for each in (kinds.A_SCALE_MODE, kinds.B_SCALE_MODE):
-                self._set(each, _OUTER_VECTORS, np.int32)
-        if fused := problem.epilogue_parts & set(_EPILOGUES):
-            self._set(kinds.EPILOGUE, sum(_EPILOGUES[part] for part in fused), np.int32)
-        if "bias" in fused:
-            self._set(kinds.BIAS_DATA_TYPE, _TYPES[problem.dtype_bias], np.int32)
+    def _set(self, attribute: Any, value: int, size_bytes: int) -> None:  # noqa: ANN401
+        held = ctypes.create_string_buffer(value.to_bytes(size_bytes, "little"), size_bytes)
+        self._library.lt.matmul_desc_set_attribute(self._descriptor, attribute, ctypes.addressof(held), size_bytes)
 
-    def _set(self, attribute: Any, value: int, dtype: Any) -> None:  # noqa: ANN401
-        held = np.array([value], dtype=dtype)
-        self._library.lt.matmul_desc_set_attribute(self._descriptor, attribute, held.ctypes.data, held.nbytes)
-
-    def _layout(self, dtype: str, rows: int, columns: int, strides: Strides | None = None) -> int:
-        """A column-major matrix, dense without strides, one for each product of the batch."""
-        lt, batch = self._library.lt, self._problem.batch
-        lies = strides or Strides(rows, rows * columns)
-        layout = lt.matrix_layout_create(_TYPES[dtype], rows, columns, lies.line)
-        if batch > 1:
+    def _layout(self, matrix: Matrix) -> int:
+        lt = self._library.lt
+        layout = lt.matrix_layout_create(matrix.dtype, matrix.rows, matrix.columns, matrix.line)
+        if matrix.batch > 1:
             for attribute, value, kind in (
-                (lt.MatrixLayoutAttribute.BATCH_COUNT, batch, np.int32),
-                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, lies.matrix, np.int64),
+                (lt.MatrixLayoutAttribute.BATCH_COUNT, matrix.batch, np.int32),
+                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, matrix.matrix, np.int64),
             ):
                 held = np.array([value], dtype=kind)
                 lt.matrix_layout_set_attribute(layout, attribute, held.ctypes.data, held.nbytes)
@@ -269,8 +232,8 @@ class Matmul:
         with _preference(lt) as preference:
             try:
                 lt.matmul_algo_get_heuristic(
-                    library.handle, self._descriptor, self._first, self._second, self._source, self._output,
-                    preference, MAX_RANKS, ctypes.addressof(room), ctypes.addressof(count),
+                    library.handle, self._descriptor, *self._operands, preference, MAX_RANKS, ctypes.addressof(room),
+                    ctypes.addressof(count),
                 )  # fmt: skip
             except lt.cuBLASLtError:
                 # Not supported is an answer: the library has no candidates.
@@ -294,12 +257,11 @@ class Matmul:
 
     def _rebuilt(self, knobs: Mapping[str, Any]) -> Algorithm:
         lt, handle, checked = self._library.lt, self._library.handle, Result()
-        operands = self._first, self._second, self._source, self._output
         call = f"cublasLtMatmulAlgoCheck of algorithm {knobs['algorithm']}"
         try:
             result = rebuilt(lt, handle, self._types, knobs)
             address = ctypes.addressof(result)
-            lt.matmul_algo_check(handle, self._descriptor, *operands, address, ctypes.addressof(checked))
+            lt.matmul_algo_check(handle, self._descriptor, *self._operands, address, ctypes.addressof(checked))
         except lt.cuBLASLtError as error:
             raise CudaError(f"{call} ({error})", _REFUSED) from error
         if checked.state or checked.workspace_bytes > WORKSPACE_BYTES:

@@ -80,10 +80,13 @@ function torch(answer) {
 }
 
 /** @param {any} answer */
-function cpp({ device, problem }) {
-  return `// gemmtune export --format bundle --out bundle --device '${device}'\n#include "gemmtune.hpp"\n\n` +
+function cpp({ device, problem, config }) {
+  // Only programs that run the library's algorithms link it.
+  const [header, kind, name] = config?.family === "cublaslt"
+    ? ["gemmtune/cublaslt.hpp", "Algorithm", "algorithm"] : ["gemmtune.hpp", "Kernel", "kernel"];
+  return `// gemmtune export --format bundle --out bundle --device '${device}'\n#include "${header}"\n\n` +
     `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
-    `gemmtune::Kernel kernel;  // one for each stream\n` +
-    `if (auto error = kernel.load(bundle, "${problem.key}")) return fail(error.message);\n` +
-    "if (auto error = kernel.launch(stream, {a, b, c})) return fail(error.message);";
+    `gemmtune::${kind} ${name};  // one for each stream\n` +
+    `if (auto error = ${name}.load(bundle, "${problem.key}")) return fail(error.message);\n` +
+    `if (auto error = ${name}.launch(stream, {a, b, c})) return fail(error.message);`;
 }

@@ -58,13 +58,15 @@ inline std::string sha256(const std::string& text) {
     return hex;
 }
 
-// The only names that a manifest may list: table.json, cubins/DIGEST.cubin, plans/NAME.plan.
-inline bool is_name(const std::string& name) {
+// The only names that a member of a manifest may list: table.json, cubins/DIGEST.cubin and plans/NAME.plan among `files`,
+// algorithms/NAME.algorithm among `algorithms`.
+inline bool is_name(const std::string& member, const std::string& name) {
     auto holds = [&](const std::string& folder, size_t digits, const std::string& suffix) {
         return name.size() == folder.size() + digits + suffix.size() && name.compare(0, folder.size(), folder) == 0 &&
                name.find_first_not_of("0123456789abcdef", folder.size()) == folder.size() + digits &&
                name.compare(folder.size() + digits, suffix.size(), suffix) == 0;
     };
+    if (member == "algorithms") return holds("algorithms/", 32, ".algorithm");
     return name == "table.json" || holds("cubins/", 64, ".cubin") || holds("plans/", 32, ".plan");
 }
 

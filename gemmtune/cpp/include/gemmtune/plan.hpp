@@ -4,7 +4,6 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -150,21 +149,6 @@ private:
         return true;
     }
 };
-
-// Bytes of each operand by a problem's key, gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE; empty for a key of another form.
-inline std::map<std::string, uint64_t> sizes_of(const std::string& problem) {
-    char a[16], b[16], c[16];
-    unsigned long long m, n, k, batch;
-    auto form = "gemm:%15[^,],%15[^,],%15[^,],%*[^:]:%*[^:]:%llux%llux%llu:b%llu:";
-    if (std::sscanf(problem.c_str(), form, a, b, c, &m, &n, &k, &batch) != 7) return {};
-    auto bytes = [](const std::string& dtype) -> uint64_t {
-        return dtype.find("16") != std::string::npos ? 2 : dtype.find('8') != std::string::npos ? 1 : 4;
-    };
-    bool each = problem.find("scaled_rowwise") != std::string::npos;
-    return {{"a", m * k * batch * bytes(a)}, {"b", k * n * batch * bytes(b)}, {"c", m * n * batch * bytes(c)},
-            {"source", m * n * batch * bytes(c)}, {"bias", n * (bytes(c) == 2 ? 2 : 4)},
-            {"scale_a", each ? m * 4 : 4}, {"scale_b", each ? n * 4 : 4}};
-}
 
 inline Error encode(const Box& box, CUdeviceptr address, void* map) {
     auto type = box.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8

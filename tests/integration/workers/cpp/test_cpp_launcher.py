@@ -132,12 +132,15 @@ find_package(gemmtune REQUIRED)
 find_package(gemmtune REQUIRED)
 add_executable(use "${PROGRAM}")
 target_link_libraries(use PRIVATE gemmtune::gemmtune)
+add_executable(library "${STUB}/library.cpp" "${STUB}/cublaslt.cpp")
+target_link_libraries(library PRIVATE gemmtune::cublaslt)
 """
 #: In the place of CMake's own module, which looks for a toolkit.
 TOOLKIT = """
 if(NOT TARGET CUDA::cuda_driver)
   add_library(CUDA::cuda_driver INTERFACE IMPORTED)
   set_target_properties(CUDA::cuda_driver PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${STUB}")
+  add_library(CUDA::cublasLt INTERFACE IMPORTED)
 endif()
 set(CUDAToolkit_FOUND TRUE)
 """
@@ -151,9 +154,10 @@ def test_cmake_finds_the_package_and_builds_a_program_with_it(bundle: Path, tmp_
     words = [f"-DPROGRAM={stub / 'driver.cpp'}", f"-DSTUB={stub}", f"-Dgemmtune_DIR={package}"]
     subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", *words], check=True, capture_output=True)
     subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
-    words = [tmp_path / "build" / "use", bundle, "gemm:none", *["0x20000"] * 5, "1", "0"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, "no kernel for gemm:none" in done.stderr) == (1, True), done.stderr
+    for program, said in (("use", "no kernel for gemm:none"), ("library", "no algorithm for gemm:none")):
+        words = [tmp_path / "build" / program, bundle, "gemm:none", *["0x20000"] * 5, "1", "0"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
 
 
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{CASES[place][1]}-{CASES[place][0].shape}")
@@ -285,9 +289,10 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_documentation_compiles(tmp_path: Path) -> None:
-    (shown,) = (block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
+    shown = "\n".join(block.text for block in blocks(ROOT / "docs" / "use.md") if block.language == "cpp")
     source = tmp_path / "shown.cpp"
     source.write_text(f"""#include <gemmtune.hpp>
+#include <gemmtune/cublaslt.hpp>
 int fail(const std::string& message);
 int program(CUstream stream, CUdeviceptr a, CUdeviceptr b, CUdeviceptr c) {{
 {shown}

@@ -13,6 +13,7 @@ import pytest
 from gemmtune.exact import exact
 from space.errors import ConfigError
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.unit.tuner.tables.test_exporters import (
     CUBIN,
     DEVICE,
@@ -28,6 +29,7 @@ from tuner.errors import ExportError, TableError
 from tuner.files import export_folder
 from tuner.tables.bundles import read_bundle
 from tuner.tables.entries import canonical, content_of
+from tuner.tables.programs import plans_of
 from tuner.tables.tables import read_table
 
 
@@ -47,6 +49,53 @@ def test_a_bundle_is_read_back_with_its_programs(bundle: Path) -> None:
     assert (manifest["multiprocessors"], manifest["driver"], manifest["nvrtc"]) == (132, ["580.1"], ["13.0"])
     assert sorted(manifest["files"]) == [f"cubins/{DIGEST}.cubin", "table.json"]
     assert [path.name for path in bundle.parent.iterdir()] == ["bundle"]
+
+
+@pytest.fixture
+def with_algorithm(tmp_path: Path) -> Path:
+    """A bundle with two algorithms of the library: one that can be rebuilt, and one that names a rank alone."""
+    ranked = family_named("cublaslt").config({"rank": 1})
+    document = {"family": "cublaslt", "knobs": ranked.knobs, "key": ranked.key}
+    found = guarded(table(entry(Gemm.of(8, 64, 64), family="cublaslt"),
+                          entry(Gemm.of(4, 64, 64), family="cublaslt", config=document)))  # fmt: skip
+    files = written("bundle", found, program=lambda _: CUBIN, plan=plans_of(DEVICE))
+    export_folder(tmp_path / "bundle", files)
+    return tmp_path / "bundle"
+
+
+def test_a_bundle_has_what_rebuilds_the_librarys_algorithm(with_algorithm: Path) -> None:
+    manifest = json.loads((with_algorithm / "manifest.json").read_text())
+    (name,) = manifest["algorithms"]
+    # Older readers refuse names that they do not know among the files.
+    assert name not in manifest["files"]
+    lines = (with_algorithm / name).read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("gemmtune.algorithm/1", "end")
+    assert {"cublaslt 130101", f"problem {Gemm.of(8, 64, 64).key}", "workspace 0", "attribute ID 66",
+            "attribute CLUSTER_SHAPE_ID 7", "matrix first 14 64 64 64 1 4096"} <= set(lines)  # fmt: skip
+    assert set(read_bundle(with_algorithm).bests) == {Gemm.of(8, 64, 64).key, Gemm.of(4, 64, 64).key}
+
+
+def test_a_bundle_from_before_there_were_algorithms_is_read(with_algorithm: Path) -> None:
+    path = with_algorithm / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["algorithms"]
+    path.write_text(json.dumps(manifest))
+    assert len(read_bundle(with_algorithm).bests) == 2
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda folder: next(folder.glob("algorithms/*")).write_text("x"), "was changed"),
+    (lambda folder: next(folder.glob("algorithms/*")).unlink(), "can't be read"),
+    (lambda folder: elsewhere(folder / "algorithms"), "is a link"),
+    (lambda folder: piped(next(folder.glob("algorithms/*"))), "is a pipe"),
+    (lambda folder: manifest_with(folder, algorithms={"table.json": "0" * 64}), "which no bundle has"),
+    (lambda folder: manifest_with(folder, algorithms={"algorithms/../x": "0" * 64}), "which no bundle has"),
+    (lambda folder: manifest_with(folder, algorithms=[5]), "is not a manifest"),
+])  # fmt: skip
+def test_a_changed_algorithm_refuses_the_bundle(with_algorithm: Path, change: Any, said: str) -> None:  # noqa: ANN401
+    change(with_algorithm)
+    with pytest.raises(TableError, match=said):
+        read_bundle(with_algorithm)
 
 
 def test_a_manifest_names_versions_in_one_order() -> None:
