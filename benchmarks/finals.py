@@ -188,13 +188,17 @@ def blocks(found: Sequence[Finals]) -> Iterator[str]:
     for one in (one for one in found if one.group == CLASSES[0]):
         for place, over_second in one.places():
             by_place.setdefault(place, []).append(over_second)
+    if not by_place:
+        return
     medians = ", ".join(f"{statistics.median(ratios) - 1:+.2%}" for _, ratios in sorted(by_place.items()))
     yield f"\nFirst block against second, by place in the first pass, where power decides (medians): {medians}."
 
 
 def again(found: Sequence[Finals]) -> Iterator[str]:
     """How often two finals of the same rivals would name one winner, if nothing but blocks differed."""
-    of_class = [one for one in found if one.group == CLASSES[0]]
+    if not (of_class := [one for one in found if one.group == CLASSES[0]]):
+        yield "In none of these finals power decides."
+        return
     today = scatter(of_class)
     yield f"Winners of {DRAWN} finals of the same rivals, drawn with the scatter of blocks where power decides:"
     yield ""

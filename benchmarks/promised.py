@@ -5,7 +5,9 @@ python -m benchmarks.promised --of benchmarks/stores/h200 benchmarks/results/par
 Each `--of` names a folder of stores and the parts of `benchmarks.deployed` that were measured from them. Of every
 problem with both arms, the ratio of the fastest of the library's to the fastest of ours in the finals is compared with
 torch's ratio of these arms, regime by regime: `chain` with `chain`, `sustained` with `alone`, `burst` with `burst`.
-A difference is torch's ratio over the finals', less one; problems are parted by the policy that decides them.
+A difference is torch's ratio over the finals', less one; problems are parted by the policy that decides them. A second
+table has the microseconds by which torch's time of a short product is longer than the finals'. Of `chain` they hold the
+small kernel before the product too, which is another.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ HEADER: Final = (
     "| decided by | compared under | problems | median | 5th percentile | 95th | within 2 % | worst | of |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
+#: Whose a product is, and whether it is more than one kernel.
+KINDS: Final = ("ours", "cuBLASLt's without split-K", "cuBLASLt's with split-K")
+ADDED: Final = "| a product takes in torch | compared under | problems | longer by, µs | 5th percentile | 95th |\n" + (
+    "| --- | --- | ---: | ---: | ---: | ---: |"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,21 @@ class Difference:
     Attributes:
         decides: the policy that decides what is served.
         share: torch's ratio of ours to the library over the finals', less one.
+        added_us: torch's time less the finals', of ours and of the library's.
+        split: whether the library's is several kernels.
     """
 
     problem: str
     decides: Policy
     policy: Policy
     share: float
+    added_us: tuple[float, float]
+    split: bool
+
+    @property
+    def added(self) -> Iterator[tuple[str, float]]:
+        """Kinds of products, and by how much torch's times are longer."""
+        yield from zip((KINDS[0], KINDS[1 + self.split]), self.added_us, strict=True)
 
 
 def differences(finals: Iterable[Finals], rows: Sequence[Row]) -> Iterator[Difference]:
@@ -61,7 +77,9 @@ def _of_problem(one: Finals, arms: Sequence[Measurement], row: Row) -> Iterator[
         if ours and theirs:
             measured = row.us["library"][regime] / row.us["own"][regime]
             share = measured / versus(theirs, ours, one.device).value - 1
-            yield Difference(f"{one.problem.title} on {one.device}", one.decides, policy, share)
+            added_us = row.us["own"][regime] - ours.median_us, row.us["library"][regime] - theirs.median_us
+            split = theirs.config.number("split_k") > 1
+            yield Difference(f"{one.problem.title} on {one.device}", one.decides, policy, share, added_us, split)
 
 
 def line(found: Sequence[Difference]) -> str:
@@ -74,8 +92,20 @@ def line(found: Sequence[Difference]) -> str:
     return f"| {worst.decides.value} | {worst.policy.value} | {counted} | {worst.share:+.3f} | {worst.problem} |"
 
 
+def added(found: Iterable[Difference]) -> Iterator[str]:
+    """Lines of the second table, of products that `chain` decides."""
+    by_kind: dict[tuple[str, str], list[float]] = {}
+    for one in (one for one in found if one.decides is Policy.CHAIN):
+        for kind, us in one.added:
+            by_kind.setdefault((kind, one.policy.value), []).append(us)
+    for kind, policy in sorted(by_kind, key=lambda key: (KINDS.index(key[0]), key[1])):
+        times = sorted(by_kind[kind, policy])
+        low, high = times[len(times) // 20], times[-1 - len(times) // 20]
+        yield f"| {kind} | {policy} | {len(times)} | {statistics.median(times):+.2f} | {low:+.2f} | {high:+.2f} |"
+
+
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--of", type=Path, nargs="+", action="append", required=True, metavar=("STORES", "PART"))
     add_out(options)
@@ -89,8 +119,9 @@ def main() -> None:
     for one in found:
         groups.setdefault((one.decides.value, one.policy.value), []).append(one)
     table = "\n".join([HEADER, *(line(groups[key]) for key in sorted(groups))])
-    print(table)
-    publish("promised", given.out, table, read=[path for each in given.of for path in each])
+    short = "\n".join([ADDED, *added(found)])
+    print(f"{table}\n\n{short}")
+    publish("promised", given.out, table, short, read=[path for each in given.of for path in each])
 
 
 if __name__ == "__main__":

@@ -73,16 +73,6 @@ def telling(*watts: float | None, then: float | None = None) -> Callable[[], Abs
 
 
 @dataclass
-class Elsewhere:
-    """Counts how often other memory was touched."""
-
-    touched: int = 0
-
-    def touch(self, stream: object) -> None:
-        self.touched += 1
-
-
-@dataclass
 class Bench:
     """Takes the GPU's place: `library_us` by rank, `own_us` by tile_n."""
 
@@ -92,7 +82,6 @@ class Bench:
     may_reach_power_limit: bool = True
     power_decides: bool = False
     stream: object = None
-    elsewhere: Elsewhere = field(default_factory=Elsewhere)
     busy_us: float = 0.0
     restored: int = 0
     discarded: int = 0

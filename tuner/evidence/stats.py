@@ -30,7 +30,9 @@ ORDER_REACH: Final = NORMAL / 2
 #: by that; 57, 55 and 54 of 62 held the ratio to the library that a torch program then measured
 #: (benchmarks/results/finals_h100.md, which has the bootstrap's alone too).
 LONG_SCATTER: Final = 0.003
-#: Of blocks of shorter products: where power may limit the clock, and where it can't (0.6, 1.0 and 0.5 %).
+#: Of blocks of shorter products. Where power may limit the clock 63 rivals' blocks of 0.85 s scattered by 0.13 % on an
+#: H200 (benchmarks/results/finals_h200.md), and those of 0.25 s, which older finals have, by 0.8 to 1.2 %: this stands
+#: between. Where it can't, 0.6, 1.0 and 0.5 %.
 SHORT_SCATTER, BRIEF_SCATTER = 0.005, 0.008
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241

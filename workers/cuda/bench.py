@@ -23,7 +23,6 @@ from workers.cuda.clocks import Monitor, processes_of
 from workers.cuda.copies import OwnCopy
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, CudaError, Stream
-from workers.cuda.elsewhere import Elsewhere
 from workers.cuda.families import launcher_of
 from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Shared
@@ -102,7 +101,6 @@ class Bench:
         baselines: those families' candidates for the problem, the first choice of each library first.
         busy_us: time that the GPU has worked on candidates since the process began.
         outputs: of the problem, under watch while candidates are timed.
-        elsewhere: memory of no problem, touched before the finals time anything.
         may_reach_power_limit: whether arithmetic takes so much of the problem's time that power may limit the clock.
         power_decides: whether its times at that clock decide what is served.
     """
@@ -136,7 +134,7 @@ class Bench:
         self._problem: Problem | None = None
         self._operands: Operands
         self._verifier: Verifier
-        self._shared, self.elsewhere = Shared(), Elsewhere()
+        self._shared = Shared()
         self._looked_around, self._others = 0.0, ""
         self._neighbours = Arguments(
             pointer(Buffer.allocate(4 * NEIGHBOUR_ELEMENTS).address), ctypes.c_int(NEIGHBOUR_ELEMENTS)

@@ -264,7 +264,6 @@ def _burst_us(bench: Bench, rival: Rival, number: int, slot: int) -> float:
     bench.outputs.poison(number)
     rest = Rest(BURST_REST_SECONDS)
     rest.wait()
-    bench.elsewhere.touch(bench.stream)
     timed.start(bench.stream, _burst_replays(rival))
     bench.outputs.compare(rival.verdict.digest, slot)
     taken = timed.samples_us()
@@ -285,7 +284,6 @@ def _run_block(bench: Bench, rival: Rival, settle_seconds: float, counted_second
     seconds = settle_seconds + counted_seconds
     timed = rival.ready.timed
     bench.outputs.poison()
-    bench.elsewhere.touch(bench.stream)
     with bench.monitor.metered() as meter:
         timed.start(bench.stream, _replays(rival, seconds))
         bench.outputs.compare(rival.verdict.digest, slot)
@@ -335,7 +333,6 @@ def _turn(bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], n
     order = order_of(number, len(rivals))
     for place in order:
         bench.outputs.poison(number)
-        bench.elsewhere.touch(bench.stream)
         graphs[place].start(bench.stream, 1)
         bench.outputs.compare(rivals[place].verdict.digest, place)
     clocks = bench.monitor.read()

@@ -195,27 +195,6 @@ def test_a_sample_of_sustained_is_the_mean_behind_the_time_that_a_block_needs_to
     assert taken == (pytest.approx(4.0, rel=1e-3),) * pace.passes
 
 
-def test_other_memory_is_touched_before_every_time_that_counts() -> None:
-    bench, untouched = Bench([5.0], {64: 4.0, 128: 4.01}), list[int]()
-
-    class Watched(Timed):
-        def start(self, stream: object, replays: int) -> None:
-            super().start(stream, replays)
-            if not bench.elsewhere.touched:
-                untouched.append(replays)
-            bench.elsewhere.touched = 0
-
-    def ready(config: Config, digest: str) -> Any:  # noqa: ANN401
-        made = Bench.ready(bench, config, digest)
-        made.timed = Watched(made.timed.us)
-        return made
-
-    bench.ready = ready  # type: ignore[method-assign]
-    bench.chained = lambda ready, early: Watched(ready.timed.us + 1.0)  # type: ignore[method-assign]
-    assert ran(bench, [own(64), own(128), own(64, pdl=1)])
-    assert not untouched
-
-
 def test_graphs_of_chains_are_freed_where_the_driver_refuses_a_later_one() -> None:
     bench, destroyed = Bench(own_us={64: 4.0, 128: 5.0}), list[float]()
     made = finals.Finals(bench)  # type: ignore[arg-type]
