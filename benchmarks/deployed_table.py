@@ -170,12 +170,15 @@ def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None, progr
     Args:
         listed: names of the problems in the list that was measured; the table says which of them it lacks.
         out: where to write it, with the facts that the runs share.
-        programs: they may be of several programs with the same kernels; the table says how many rows each measured.
+        programs: they may be of several programs with the same kernels; the table says how many rows each measured, and
+            of a problem that several measured it has the row of the last part.
 
     Raises:
         Unpublishable: it is to be written, and a file is not tracked by git.
     """
     parts = [Part.read(path) for path in files]
+    if programs:
+        parts = _latest(parts)
     refused = {name: reason for part in parts for name, reason in part.refused.items()}
     whole = Part(rows=[row for part in parts for row in part.rows], refused=refused)
     text = whole.text(listed)
@@ -192,6 +195,15 @@ def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None, progr
     if out and (facts := joined_facts("deployed", runs, files, programs)):
         out.write_text("\n\n".join([as_table(facts), text, table(whole.rows)]) + "\n")
     return 0
+
+
+def _latest(parts: Sequence[Part]) -> list[Part]:
+    """The parts without rows of problems that a later one measured again."""
+    last = {row.name: place for place, part in enumerate(parts) for row in part.rows}
+    return [
+        Part(part.commands, [row for row in part.rows if last[row.name] == place], part.refused)
+        for place, part in enumerate(parts)
+    ]
 
 
 def _rows_by_program(parts: Sequence[Part]) -> Iterator[str]:

@@ -87,13 +87,14 @@ def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dic
     that were printed before the program's digest was a fact share one only at the same commit.
 
     Args:
-        programs: the program may differ as well; the kernels may not.
+        programs: the program and its model may differ as well; the kernels may not.
     """
-    free = FREE | {"program"} if programs else FREE if all("program" in one for one in parts) else FREE - {"commit"}
+    alike = FREE if all("program" in one for one in parts) else FREE - {"commit"}
+    free = FREE | {"program", "model"} if programs else alike
     known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
     if len(known) != 1 or not all(parts):
         return None
-    several = sorted({"command", "commit", "program"} & parts[0].keys())
+    several = sorted({"command", "commit", "program", "model"} & parts[0].keys())
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
 
 

@@ -149,6 +149,10 @@ def test_parts_of_two_programs_are_joined_where_that_is_asked_for_and_the_table_
     assert merged([first, other], LISTED, out, programs=True) == 0
     assert "\nRows by program: 1 of `p`, 1 of `q`." in out.read_text()
     assert "| program | `p`, `q` |" in out.read_text()
+    newer = FACTS | {"program": "`r`", "model": "newer"}
+    again = kept(Part({"`three`": newer}, [row("first")]), tmp_path / "again.json")
+    assert merged([first, other, again], LISTED, out, programs=True) == 0
+    assert "\nRows by program: 0 of `p`, 1 of `q`, 1 of `r`." in out.read_text()
     kernels = kept(Part({"`two`": {**FACTS, "kernels": "other"}}, [row("second")]), tmp_path / "kernels.json")
     assert merged([first, kernels], LISTED, out, programs=True) == 1
 

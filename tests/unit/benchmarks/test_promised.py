@@ -35,7 +35,9 @@ def test_torchs_ratio_of_the_arms_is_compared_with_that_of_the_finals(tmp_path: 
 
 def test_a_line_counts_what_is_near_and_names_the_problem_that_lost_most() -> None:
     shares = {"a": 0.0, "b": -0.05, "c": 0.021, "d": 0.02}
-    found = [Difference(name, Policy.CHAIN, Policy.BURST, share, (0.0, 0.0), split=False) for name, share in shares.items()]
+    found = [
+        Difference(name, Policy.CHAIN, Policy.BURST, share, (0.0, 0.0), split=False) for name, share in shares.items()
+    ]
     assert line(found) == "| chain | burst | 4 | +0.010 | -0.050 | +0.021 | 2 | -0.050 | b |"
 
 
