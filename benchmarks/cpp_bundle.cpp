@@ -1,4 +1,5 @@
-// gemmtune.hpp and gemmtune/cublaslt.hpp as a shared library, so that a Python process can compare it with its own launcher on the same memory.
+// gemmtune.hpp and gemmtune/cublaslt.hpp as a shared library, so that a Python process can compare them with its own
+// launchers on the same memory.
 #include <chrono>
 #include <cstring>
 #include <string>

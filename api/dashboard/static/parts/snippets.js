@@ -45,6 +45,9 @@ const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).
   !((name === "dtype" && value === "bf16") || (name === "layout" && value === "nt")));
 
 /** @param {any} answer */
+const ours = ({ config }) => config && config.family !== "cublaslt";
+
+/** @param {any} answer */
 function curl({ problem, device, asked: policy }) {
   return `curl ${token.get() ? '-H "Authorization: Bearer $(cat token)" \\\n  ' : ""}'${location.origin}${address("/v1/best", { ...parameters(problem), device, policy })}'`;
 }
@@ -63,9 +66,7 @@ function commandLine(answer) {
   const { m, n, k } = answer.problem;
   const flags = options(answer).map(([name, value]) => ` --${name} ${value}`).join("");
   const asked = `${m}x${n}x${k}${flags} --device '${answer.device}'`;
-  // No rule of ours explains the library's algorithms.
-  const ours = answer.config && answer.config.family !== "cublaslt";
-  return `gemmtune best ${asked}${answer.asked && ` --policy ${answer.asked}`}${ours ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
+  return `gemmtune best ${asked}${answer.asked && ` --policy ${answer.asked}`}${ours(answer) ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
 }
 
 /** @param {any} answer */
@@ -80,13 +81,11 @@ function torch(answer) {
 }
 
 /** @param {any} answer */
-function cpp({ device, problem, config }) {
-  // Only programs that run the library's algorithms link it.
-  const [header, kind, name] = config?.family === "cublaslt"
-    ? ["gemmtune/cublaslt.hpp", "Algorithm", "algorithm"] : ["gemmtune.hpp", "Kernel", "kernel"];
-  return `// gemmtune export --format bundle --out bundle --device '${device}'\n#include "${header}"\n\n` +
+function cpp(answer) {
+  const [header, kind] = ours(answer) ? ["", "Kernel"] : ["/cublaslt", "Algorithm"];
+  return `// gemmtune export --format bundle --out bundle --device '${answer.device}'\n#include "gemmtune${header}.hpp"\n\n` +
     `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
-    `gemmtune::${kind} ${name};  // one for each stream\n` +
-    `if (auto error = ${name}.load(bundle, "${problem.key}")) return fail(error.message);\n` +
-    `if (auto error = ${name}.launch(stream, {a, b, c})) return fail(error.message);`;
+    `gemmtune::${kind} kernel;\n` +
+    `if (auto error = kernel.load(bundle, "${answer.problem.key}")) return fail(error.message);\n` +
+    "if (auto error = kernel.launch(stream, {a, b, c})) return fail(error.message);";
 }
