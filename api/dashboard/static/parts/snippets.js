@@ -6,7 +6,7 @@ import { parameters } from "../lib/problem.js";
 import { html } from "../lib/view.js";
 
 const KEY = "gemmtune.snippet";
-const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "float16", tf32: "float32", int8: "int8", uint8: "uint8" });
+const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "float16", tf32: "float32", fp8_e4m3: "float8_e4m3fn", fp8_e5m2: "float8_e5m2" });
 
 /** @type {Record<string, (answer: any) => string>} */
 const WRITERS = { curl, Python: python, "command line": commandLine, torch, "C++": cpp };
@@ -72,7 +72,7 @@ function commandLine(answer) {
 /** @param {any} answer */
 function torch(answer) {
   const { m, n, k, dtype_a: dtype, layout, batch } = answer.problem;
-  const type = `torch.${TORCH[dtype] ?? (dtype === "fp8_e5m2" ? "float8_e5m2" : "float8_e4m3fn")}`;
+  const type = `torch.${TORCH[dtype] ?? dtype}`;
   const lead = batch > 1 ? `${batch}, ` : "";
   const a = layout[0] === "n" ? `a = empty(${lead}${m}, ${k})` : `a = empty(${lead}${k}, ${m}).mT`;
   const b = layout[1] === "t" ? `b = empty(${lead}${n}, ${k}).mT` : `b = empty(${lead}${k}, ${n})`;
@@ -85,7 +85,7 @@ function cpp(answer) {
   const [header, kind] = ours(answer) ? ["", "Kernel"] : ["/cublaslt", "Algorithm"];
   return `// gemmtune export --format bundle --out bundle --device '${answer.device}'\n#include "gemmtune${header}.hpp"\n\n` +
     `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
-    `gemmtune::${kind} kernel;\n` +
+    `gemmtune::${kind} kernel;  // one for each stream\n` +
     `if (auto error = kernel.load(bundle, "${answer.problem.key}")) return fail(error.message);\n` +
     "if (auto error = kernel.launch(stream, {a, b, c})) return fail(error.message);";
 }
