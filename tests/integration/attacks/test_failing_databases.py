@@ -154,9 +154,10 @@ def test_a_database_that_accepts_no_writes_makes_the_service_not_ready(postgres:
         eventually(lambda: http.get("/readyz").status_code == 200)
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         _end_sessions(postgres, name)
-        # What was under way when its session ended is told first.
+        # What was under way when its session ended is told first, and a pooled session that ended once.
         eventually(lambda: "accepts no writes" in http.get("/readyz").text)
         problem_of(http.get("/readyz"), 503, "not-ready")
+        eventually(lambda: "accepts no writes" in http.post("/v1/workers/1:leave").text)
         assert "primary" in problem_of(http.post("/v1/workers/1:leave"), 503, "store-unavailable")["detail"]
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
         _end_sessions(postgres, name)
