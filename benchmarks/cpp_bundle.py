@@ -205,7 +205,7 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
         {**each, "build_digest": programs[key].digest,
          "provenance": each["provenance"] | {"nvrtc": programs[key].nvrtc}}
         for each in document["entries"] if (key := each["problem"]["key"]) in programs
-    ] + librarys(document)  # fmt: skip
+    ] + of_library(document)  # fmt: skip
     options = ExportOptions(
         "bundle", program=lambda each: programs[each["problem"]["key"]].cubin, plan=plans_of(str(document["device"]))
     )
@@ -213,7 +213,7 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
     return folder
 
 
-def librarys(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def of_library(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A table's entries of the library that can be rebuilt, as if the library that is loaded here had measured them."""
     library, missing = opened()
     if library is None:

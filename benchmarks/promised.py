@@ -33,7 +33,7 @@ HEADER: Final = (
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
 #: Whose a product is, and whether it is more than one kernel.
-KINDS: Final = ("ours", "cuBLASLt's without split-K", "cuBLASLt's with split-K")
+KINDS: Final = ("ours", "cuBLASLt's of one kernel", "cuBLASLt's of several")
 ADDED: Final = "| a product takes in torch | compared under | problems | longer by, µs | 5th percentile | 95th |\n" + (
     "| --- | --- | ---: | ---: | ---: | ---: |"
 )
@@ -78,6 +78,7 @@ def _of_problem(one: Finals, arms: Sequence[Measurement], row: Row) -> Iterator[
             measured = row.us["library"][regime] / row.us["own"][regime]
             share = measured / versus(theirs, ours, one.device).value - 1
             added_us = row.us["own"][regime] - ours.median_us, row.us["library"][regime] - theirs.median_us
+            # -1 slices K in one kernel.
             split = theirs.config.number("split_k") > 1
             yield Difference(f"{one.problem.title} on {one.device}", one.decides, policy, share, added_us, split)
 

@@ -94,7 +94,7 @@ def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dic
     known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
     if len(known) != 1 or not all(parts):
         return None
-    several = sorted({"command", "commit", "program", "model"} & parts[0].keys())
+    several = sorted({"command", "commit", "program", "model"}.intersection(*parts))
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
 
 

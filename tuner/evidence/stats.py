@@ -32,7 +32,7 @@ ORDER_REACH: Final = NORMAL / 2
 LONG_SCATTER: Final = 0.003
 #: Of blocks of shorter products. Where power may limit the clock 63 rivals' blocks of 0.85 s scattered by 0.13 % on an
 #: H200 (benchmarks/results/finals_h200.md), and those of 0.25 s, which older finals have, by 0.8 to 1.2 %: this stands
-#: between. Where it can't, 0.6, 1.0 and 0.5 %.
+#: between, so older intervals are too narrow. Where it can't, 0.6, 1.0, 0.5 and 0.4 %.
 SHORT_SCATTER, BRIEF_SCATTER = 0.005, 0.008
 #: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
@@ -53,9 +53,11 @@ def scatter_of(policy: Policy, problem_key: str, device: str) -> float:
     if policy is not Policy.SUSTAINED:
         return 0.0
     problem, profile = problem_from_key(problem_key), find_profile(device)
-    if profile is not None and not may_reach_power_limit(problem, profile):
+    if profile is None:
+        # Nobody knows what its power limits, nor how long its blocks were.
+        return max(SHORT_SCATTER, BRIEF_SCATTER)
+    if not may_reach_power_limit(problem, profile):
         return BRIEF_SCATTER
-    # Nobody knows when the power of a card without a profile decides.
     return LONG_SCATTER if power_decides(problem, profile) else SHORT_SCATTER
 
 

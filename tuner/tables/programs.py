@@ -44,11 +44,12 @@ def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
 
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:
     from workers.cuda.library_plans import algorithm_of, rebuilds
-    from workers.cuda.plans import plan_of  # which imports the driver's bindings
 
     problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
     assert isinstance(problem, Gemm), problem.key
     if is_own(config):
+        from workers.cuda.plans import plan_of  # which imports the driver's bindings
+
         return plan_of(problem, config, str(entry["build_digest"]), profile)
     version = str(entry["provenance"]["cublaslt"])
     return algorithm_of(problem, config, version) if version and rebuilds(config) else ""

@@ -152,8 +152,9 @@ def _count(failed: Any) -> int:  # noqa: ANN401  (a JSON value)
 def _scatter(columns: Columns) -> npt.NDArray[np.float64]:
     """Known scatter of each row's samples, as `stats.scatter_of`; 0 where a problem is unreadable."""
     long = np.where(columns["roofline_us"] > LONG_US, LONG_SCATTER, SHORT_SCATTER)
-    # -1 is a card without a profile.
     scatter = np.where(columns["bound"] == 0, BRIEF_SCATTER, long)
+    # A card without a profile.
+    scatter = np.where(columns["bound"] == -1, max(SHORT_SCATTER, BRIEF_SCATTER), scatter)
     known = (columns["policy"] == Policy.SUSTAINED.value) & (columns["group"] >= 0)
     return np.where(known, scatter, 0.0)
 

@@ -23,7 +23,7 @@ from space.registry import family_named
 from workers.cuda.copies import Copy, Strides, element_bytes
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of
-from workers.cuda.families.algorithms import USUAL_ALIGNMENT_BYTES, Algorithm
+from workers.cuda.families.algorithms import Algorithm, least_alignment_bytes
 from workers.cuda.families.cublaslt import Handle, Matmul, unsupported
 from workers.cuda.families.prepared import PreparedLauncher, derived_of
 from workers.cuda.families.shared import Box, Shared, TensorMap
@@ -182,10 +182,7 @@ class LibraryCall:
             matmul.free()
         size_bytes = self._algorithm.workspace_bytes
         self.scratch = {"workspace": Scratch(size_bytes, zeroed=False)} if size_bytes else {}
-        self.alignment_bytes = element_bytes(problem) | dict(self._algorithm.alignment_bytes)
-        if problem.scales == "scaled_rowwise":
-            # The library says nothing of vectors of scales; it may read them by its widest loads.
-            self.alignment_bytes |= dict.fromkeys(("scale_a", "scale_b"), USUAL_ALIGNMENT_BYTES)
+        self.alignment_bytes = least_alignment_bytes(problem) | dict(self._algorithm.alignment_bytes)
 
     def on(self, stream: Stream) -> LibraryCallOn:
         """The call bound to one stream, with a description of the product of its own, which holds the bias."""

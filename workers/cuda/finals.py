@@ -90,9 +90,9 @@ class Finals:
                 take_energy(bench, _quickest(leaders, first))
             if early := [rival for rival in self._rivals if rival not in plain]:
                 # The fastest of ours that doesn't start early may be the faster one even where it could.
-                late = [rival for rival in _quickest(leaders, first) if is_own(rival.ready.config)]
+                fastest_plain = [rival for rival in _quickest(leaders, first) if is_own(rival.ready.config)]
                 library = [rival for rival in leaders if not is_own(rival.ready.config)]
-                take_chained(bench, [*early, *late, *library], turns, Policy.CHAIN_PDL)
+                take_chained(bench, [*early, *fastest_plain, *library], turns, Policy.CHAIN_PDL)
         for policy in Policy:
             measured += [self._measured(rival, policy) for rival in self._rivals if policy in rival.taken]
         self.drop()

@@ -13,8 +13,7 @@ from typing import Final
 from space.config import Config
 from space.families.cublaslt import BY_RANK
 from space.kinds.gemm import Gemm
-from workers.cuda.copies import element_bytes
-from workers.cuda.families.algorithms import ATTRIBUTES
+from workers.cuda.families.algorithms import ATTRIBUTES, least_alignment_bytes
 from workers.cuda.families.products import product_of
 
 SCHEMA: Final = "gemmtune.algorithm/1"
@@ -34,7 +33,7 @@ def algorithm_of(problem: Gemm, config: Config, version: str) -> str:
     """
     product = product_of(problem)
     lines = [SCHEMA, f"problem {problem.key}", f"cublaslt {version}", f"workspace {config['workspace_bytes']}"]
-    lines += [f"align {name} {bytes_}" for name, bytes_ in element_bytes(problem).items()]
+    lines += [f"align {name} {bytes_}" for name, bytes_ in least_alignment_bytes(problem).items()]
     lines.append(f"compute {product.compute} {product.scalar}")
     lines += [f"operation {name} {value}" for name, value in product.operation.items()]
     for name, matrix in zip(("first", "second", "source", "output"), product.matrices, strict=True):

@@ -68,7 +68,7 @@ class Pace:
 #: be the fastest of both.
 LONG: Final = Pace(2.5, 0.25, 0.85, passes=2, near=0.0125)
 #: Where it may limit the clock, but `chain` decides: blocks as long, for who loses here is not served. In blocks of
-#: 0.25 s two of ours were 1.5 and 1.0 % behind the library's first choice on an H200, in a torch program 3.0 and 3.5 %.
+#: 0.25 s two of ours were 1.6 and 0.4 % behind the library's first choice on an H200, in a torch program 3.0 and 3.5 %.
 SHORT: Final = Pace(1.0, 0.25, 0.85, passes=2, near=0.0125)
 #: Where it can't.
 BRIEF: Final = Pace(0.06, 0.035, 0.025, passes=3, near=0.025)

@@ -29,7 +29,7 @@ def test_torchs_ratio_of_the_arms_is_compared_with_that_of_the_finals(tmp_path: 
     assert (1 + one.share) * 1.015 == pytest.approx(row.us["library"]["chain"] / row.us["own"]["chain"], rel=3e-3)
     # 15.50 µs became 16.17, and the library's one kernel 15.29 instead of 15.71.
     assert [(kind, pytest.approx(us, abs=0.01)) for kind, us in one.added] == [
-        ("ours", 0.67), ("cuBLASLt's without split-K", -0.42)
+        ("ours", 0.67), ("cuBLASLt's of one kernel", -0.42)
     ]  # fmt: skip
 
 
@@ -47,6 +47,6 @@ def test_what_torch_adds_to_short_products_is_told_apart_by_their_kernels() -> N
     large = Difference("c", Policy.SUSTAINED, Policy.BURST, 0.0, (9.0, 9.0), split=False)
     assert [*added([split, whole, large])] == [
         "| ours | burst | 2 | +0.40 | +0.30 | +0.50 |",
-        "| cuBLASLt's without split-K | burst | 1 | +0.40 | +0.40 | +0.40 |",
-        "| cuBLASLt's with split-K | burst | 1 | +1.10 | +1.10 | +1.10 |",
+        "| cuBLASLt's of one kernel | burst | 1 | +0.40 | +0.40 | +0.40 |",
+        "| cuBLASLt's of several | burst | 1 | +1.10 | +1.10 | +1.10 |",
     ]

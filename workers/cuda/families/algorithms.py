@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from space.kinds.gemm import Gemm
+from workers.cuda.copies import element_bytes
+
 #: Knobs that are attributes of an algorithm: name in cublasLtMatmulAlgoConfigAttributes_t, and type.
 ATTRIBUTES: Final[Mapping[str, tuple[str, Any]]] = {
     "algorithm": ("ID", ctypes.c_int32), "tile": ("TILE_ID", ctypes.c_uint32),
@@ -32,6 +35,13 @@ class Result(ctypes.Structure):
         ("algorithm", ctypes.c_uint64 * 8), ("workspace_bytes", ctypes.c_size_t), ("state", ctypes.c_int),
         ("waves", ctypes.c_float), ("reserved", ctypes.c_int * 4),
     )  # fmt: skip
+
+
+def least_alignment_bytes(problem: Gemm) -> dict[str, int]:
+    """What addresses of a product must be multiples of, whatever its algorithm, by the names of `Copy`."""
+    # The library says nothing of vectors of scales; it may read them by its widest loads.
+    rowwise = ("scale_a", "scale_b") if problem.scales == "scaled_rowwise" else ()
+    return element_bytes(problem) | dict.fromkeys(rowwise, USUAL_ALIGNMENT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,9 @@ class Matmul:
 
     Attributes:
         whole: whether sums are whole numbers, which are not scaled: alpha is 1 and beta 0.
+
+    Raises:
+        CudaError: the library refuses to be told of it.
     """
 
     def __init__(
@@ -122,12 +125,16 @@ class Matmul:
         product = product_of(problem, strides)
         self._types = product.compute, product.scalar, *(each.dtype for each in product.matrices)
         self._descriptor = library.lt.matmul_desc_create(product.compute, product.scalar)
-        for name, value in product.operation.items():
-            self._set(getattr(library.lt.MatmulDescAttribute, name), value, OPERATION_BYTES[name])
-        if problem.scales:
-            # The heuristic asks whether there are scales, and reads none.
-            self.set_scales(_SOMEWHERE, _SOMEWHERE)
-        self._operands = tuple(map(self._layout, product.matrices))
+        try:
+            for name, value in product.operation.items():
+                self._set(getattr(library.lt.MatmulDescAttribute, name), value, OPERATION_BYTES[name])
+            if problem.scales:
+                # The heuristic asks whether there are scales, and reads none.
+                self.set_scales(_SOMEWHERE, _SOMEWHERE)
+            self._operands = tuple(map(self._layout, product.matrices))
+        except library.lt.cuBLASLtError as error:
+            library.lt.matmul_desc_destroy(self._descriptor)
+            raise CudaError(f"cuBLASLt takes no such product ({error})", _REFUSED) from error
 
     @cached_property
     def listed(self) -> tuple[Config, ...]:

@@ -45,7 +45,7 @@ const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).
   !((name === "dtype" && value === "bf16") || (name === "layout" && value === "nt")));
 
 /** @param {any} answer */
-const ours = ({ config }) => config && config.family !== "cublaslt";
+const theirs = (answer) => answer.config?.family === "cublaslt";
 
 /** @param {any} answer */
 function curl({ problem, device, asked: policy }) {
@@ -66,7 +66,7 @@ function commandLine(answer) {
   const { m, n, k } = answer.problem;
   const flags = options(answer).map(([name, value]) => ` --${name} ${value}`).join("");
   const asked = `${m}x${n}x${k}${flags} --device '${answer.device}'`;
-  return `gemmtune best ${asked}${answer.asked && ` --policy ${answer.asked}`}${ours(answer) ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
+  return `gemmtune best ${asked}${answer.asked && ` --policy ${answer.asked}`}${answer.config && !theirs(answer) ? `\ngemmtune explain ${asked} --config ${written(answer.config)}` : ""}`;
 }
 
 /** @param {any} answer */
@@ -82,7 +82,7 @@ function torch(answer) {
 
 /** @param {any} answer */
 function cpp(answer) {
-  const [header, kind] = ours(answer) ? ["", "Kernel"] : ["/cublaslt", "Algorithm"];
+  const [header, kind] = theirs(answer) ? ["/cublaslt", "Algorithm"] : ["", "Kernel"];
   return `// gemmtune export --format bundle --out bundle --device '${answer.device}'\n#include "gemmtune${header}.hpp"\n\n` +
     `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
     `gemmtune::${kind} kernel;  // one for each stream\n` +

@@ -78,12 +78,14 @@ inline uint16_t half_bits(float value) {
 // Alpha or beta, as the library reads it on the host: f16 beside f16 sums, whole beside whole ones.
 struct Scalar {
     alignas(4) unsigned char bytes[4] = {};
+    template <class Number>
+    void put(Number number) {
+        std::memcpy(bytes, &number, sizeof number);
+    }
     Scalar(int type, float value) {
-        auto whole = static_cast<int32_t>(value);
-        auto half = half_bits(value);
-        if (type == CUDA_R_32I) std::memcpy(bytes, &whole, sizeof whole);
-        else if (type == CUDA_R_16F) std::memcpy(bytes, &half, sizeof half);
-        else std::memcpy(bytes, &value, sizeof value);
+        if (type == CUDA_R_32I) put(static_cast<int32_t>(value));
+        else if (type == CUDA_R_16F) put(half_bits(value));
+        else put(value);
     }
 };
 
@@ -97,7 +99,8 @@ public:
     Algorithm& operator=(const Algorithm&) = delete;
     ~Algorithm() { release(); }
 
-    // Rebuilds the algorithm of a problem, named by its key, and allocates its workspace. Replaces what was loaded.
+    // Rebuilds the algorithm of a problem, named by its key, and allocates its workspace. Replaces what was loaded. The first
+    // launch loads the library's kernel: launch once before a capture.
     Error load(const Bundle& bundle, const std::string& problem) {
         release();
         auto error = prepare(bundle, problem);
@@ -142,7 +145,7 @@ private:
         if (operation_) cublasLtMatmulDescDestroy(operation_);
         if (workspace_) cuMemFree(workspace_);
         if (handle_) cublasLtDestroy(handle_);
-        text_ = {}, arrays_ = {}, handle_ = nullptr, operation_ = nullptr, algorithm_ = {}, workspace_ = 0;
+        text_ = {}, arrays_ = {}, handle_ = nullptr, operation_ = nullptr, algorithm_ = {}, workspace_ = 0, workspace_bytes_ = 0;
         first_ = second_ = source_ = output_ = nullptr;
     }
 
@@ -161,8 +164,8 @@ private:
         if (auto error = detail::check("cublasLtCreate", cublasLtCreate(&handle_))) return error;
         if (auto error = describe()) return error;
         if (auto error = rebuild()) return error;
-        raise("a", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES), raise("b", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES);
-        raise("source", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES), raise("c", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES);
+        align("a", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES), align("b", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES);
+        align("source", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES), align("c", CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES);
         arrays_ = detail::Arrays::of(problem, text_.alignment);
         return workspace_bytes_ ? detail::check("cuMemAlloc", cuMemAlloc(&workspace_, workspace_bytes_)) : Error{};
     }
@@ -226,8 +229,8 @@ private:
                 std::to_string(text_.workspace_bytes) + " where it was measured: measure " + text_.problem + " again"};
     }
 
-    // Raises what an operand's address is a multiple of; the library may say nothing: then to what TMA and wide loads need.
-    void raise(const char* name, cublasLtMatmulAlgoCapAttributes_t kind) {
+    // An operand's address must be a multiple of what the library says; where it says nothing, of what TMA and wide loads need.
+    void align(const char* name, cublasLtMatmulAlgoCapAttributes_t kind) {
         uint32_t bytes = 0;
         size_t written = 0;
         auto status = cublasLtMatmulAlgoCapGetAttribute(&algorithm_, kind, &bytes, sizeof bytes, &written);

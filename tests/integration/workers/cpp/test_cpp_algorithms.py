@@ -200,6 +200,7 @@ def test_a_kernel_and_an_algorithm_name_each_other(bundle: Path, library: Callab
     (0, {"c": AT["b"]}, "c shares memory with b"), (0, {"alpha": 2}, "alpha is given"), (0, {"bias": 512}, "bias is"),
     (2, {"bias": 0}, "bias is 0"), (2, {"source": 0}, "source is 0"), (4, {"scale_b": 0}, "scale_b is 0"),
     (5, {"scale_a": SCALES[0] + 2}, "scale_a is not aligned to the 4"), (0, {"scale_a": 512}, "scale_a is given"),
+    (4, {"scale_b": SCALES[1] + 4}, "scale_b is not aligned to the 16"),
 ])  # fmt: skip
 def test_operands_are_refused_as_a_kernel_refuses_them(
     place: int, given: dict[str, Any], said: str, bundle: Path, library: Callable[..., Any]
