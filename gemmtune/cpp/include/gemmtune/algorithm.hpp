@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "gemmtune/files.hpp"
+
 namespace gemmtune::detail {
 
 // A column-major matrix, one for each product of a batch; distances from column to column and between matrices are elements.
@@ -32,21 +34,11 @@ struct AlgorithmText {
     // Reads lines of `gemmtune.algorithm/1`; incomplete if one has another form.
     static AlgorithmText of(const std::string& text) {
         AlgorithmText found;
-        std::istringstream lines(text);
-        std::string line;
-        if (!std::getline(lines, line) || line != "gemmtune.algorithm/1") return found;
-        while (std::getline(lines, line)) {
-            std::istringstream fields(line);
-            std::string word;
-            fields >> word;
-            if (word == "end") {
-                found.complete = !found.problem.empty() && !found.version.empty() && found.compute >= 0 && found.scalar >= 0 &&
-                                 found.number("ID") >= 0;
-                for (auto name : {"first", "second", "source", "output"}) found.complete &= found.matrices.count(name) > 0;
-                return found;
-            }
-            if (!found.take(word, fields)) return found;
-        }
+        auto read = read_lines(text, "gemmtune.algorithm/1",
+                               [&](auto& word, auto& fields) { return found.take(word, fields); });
+        found.complete = read && !found.problem.empty() && !found.version.empty() && found.compute >= 0 &&
+                         found.scalar >= 0 && found.number("ID") >= 0;
+        for (auto name : {"first", "second", "source", "output"}) found.complete &= found.matrices.count(name) > 0;
         return found;
     }
 

@@ -90,6 +90,23 @@ inline Error read(const std::string& folder, const std::string& name, std::strin
     return {path.string() + " can't be read: copy the whole bundle"};
 }
 
+// Gives the word and the fields of each line of a text to `take`, from the line after its schema to its line `end`. False
+// for a text of another schema or without an end, and where `take` refuses a line.
+template <class Take>
+bool read_lines(const std::string& text, const char* schema, Take take) {
+    std::istringstream lines(text);
+    std::string line;
+    if (!std::getline(lines, line) || line != schema) return false;
+    while (std::getline(lines, line)) {
+        std::istringstream fields(line);
+        std::string word;
+        fields >> word;
+        if (word == "end") return true;
+        if (!take(word, fields) || fields.fail()) return false;
+    }
+    return false;
+}
+
 // Whether bytes are a program for an arch, as in sm_90a: a 64-bit ELF executable for machine 190, whose flags have the SM
 // number.
 inline bool is_program(const std::string& bytes, const std::string& arch) {

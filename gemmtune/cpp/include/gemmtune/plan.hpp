@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gemmtune/error.hpp"
+#include "gemmtune/files.hpp"
 
 namespace gemmtune::detail {
 
@@ -68,19 +69,8 @@ struct Plan {
     // Reads lines of `gemmtune.plan/1`; incomplete if one has another form.
     static Plan of(const std::string& text) {
         Plan plan;
-        std::istringstream lines(text);
-        std::string line;
-        if (!std::getline(lines, line) || line != "gemmtune.plan/1") return plan;
-        while (std::getline(lines, line)) {
-            std::istringstream fields(line);
-            std::string word;
-            fields >> word;
-            if (word == "end") {
-                plan.complete = plan.scalars.count("alpha") && plan.scalars.count("beta");
-                return plan;
-            }
-            if (!plan.take(word, fields) || fields.fail()) return plan;
-        }
+        auto read = read_lines(text, "gemmtune.plan/1", [&](auto& word, auto& fields) { return plan.take(word, fields); });
+        plan.complete = read && plan.scalars.count("alpha") && plan.scalars.count("beta");
         return plan;
     }
 
