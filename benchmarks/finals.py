@@ -5,7 +5,8 @@ python -m benchmarks.finals benchmarks/stores/h100_suite --deployed benchmarks/r
 Reads the backups of stores in a folder. Of each problem's best that is served it takes the finals:
 
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
-* What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures.
+* What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures; and
+  where power decides, the first by bursts and by what a config loads, which is how finals choose them there.
 * How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
   same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
@@ -33,7 +34,7 @@ from benchmarks.restored import stores_in
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
 from space.problem import Problem
-from space.rank import may_reach_power_limit, power_decides
+from space.rank import at_power_limit_us, loads_of, may_reach_power_limit, power_decides
 from space.registry import is_own
 from space.structures import best_of_structures
 from tuner.evidence.picks import Rivals, ahead, paired, standings, versus
@@ -71,12 +72,13 @@ class Finals:
     def sustained(self) -> list[Measurement]:
         return list(self.by_policy.get(Policy.SUSTAINED, {}).values())
 
-    @property
-    def own(self) -> list[Measurement]:
-        """Ours under `sustained`, fastest by bursts first."""
-        bursts = self.by_policy[Policy.BURST]
+    def own(self, *, loads: bool = False) -> list[Measurement]:
+        """Ours under `sustained`, fastest by bursts first, or by bursts and what each config loads."""
+        bursts = {key: one.median_us for key, one in self.by_policy[Policy.BURST].items()}
+        if loads:
+            bursts = {one.config.key: at_power_limit_us(one.config, bursts[one.config.key]) for one in self.sustained}
         ours = [one for one in self.sustained if is_own(one.config)]
-        return sorted(ours, key=lambda one: bursts[one.config.key].median_us)
+        return sorted(ours, key=lambda one: bursts[one.config.key])
 
     def correlation(self, policy: Policy | None) -> float:
         """Spearman's, of times under `sustained` with those under another policy, or with joules."""
@@ -87,11 +89,11 @@ class Finals:
             others = [one.behind for one in standings(rivals, self.device)]
         return rank_correlation([one.median_us for one in self.sustained], others)
 
-    def loss(self, fastest: int, most: int) -> float:
+    def loss(self, fastest: int, most: int, *, loads: bool = False) -> float:
         """How much longer the fastest of fewer leaders of ours takes than the fastest of all of them."""
-        decides = self.by_policy[self.decides]
-        chosen = best_of_structures(self.own, lambda one: one.config, fastest, most)
-        few, all_of_them = (ahead([decides[one.config.key] for one in some])[0] for some in (chosen, self.own))
+        decides, own = self.by_policy[self.decides], self.own(loads=loads)
+        chosen = best_of_structures(own, lambda one: one.config, fastest, most)
+        few, all_of_them = (ahead([decides[one.config.key] for one in some])[0] for some in (chosen, own))
         return max(versus(few, all_of_them, self.device).value - 1, 0.0)
 
     def fastest(self) -> list[Measurement]:
@@ -163,17 +165,46 @@ def orders(found: Sequence[Finals]) -> Iterator[str]:
 
 def leaders(found: Sequence[Finals]) -> Iterator[str]:
     """What fewer leaders cost under the policy that decides: `sustained` in the first class, `chain` in the others."""
-    several = [one for one in found if len(one.own) > 1]
-    parts = [[one for one in several if (one.group == CLASSES[0]) == power] for power in (True, False)]
-    power, others = map(len, parts)
-    yield f"The fastest of fewer of our leaders, in {power} finals where power decides and {others} others:"
+    several = [one for one in found if len(one.own()) > 1]
+    power, others = ([one for one in several if (one.group == CLASSES[0]) is limited] for limited in (True, False))
+    yield (
+        f"The fastest of fewer of our leaders, by bursts and by bursts and loads, in {len(power)} finals where power "
+        f"decides, and by bursts in {len(others)} others:"
+    )
     yield ""
-    yield "| fastest by bursts | with other structures | slower, mean | at most | others: slower, mean | at most |"
-    yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
-    for fastest, most in LEADERS:
-        losses = [[one.loss(fastest, most) for one in part] for part in parts]
+    yield "| first | with other structures | bursts: slower, mean | at most | loads: | at most | others: | at most |"
+    yield "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for few in LEADERS:
+        by_bursts, by_loads = ([one.loss(*few, loads=loads) for one in power] for loads in (False, True))
+        losses = [by_bursts, by_loads, [one.loss(*few) for one in others]]
         cells = [f"{statistics.fmean(each):.3%} | {max(each):.2%}" if each else " | " for each in losses]
-        yield f"| {fastest} | {most} | {' | '.join(cells)} |"
+        yield f"| {few[0]} | {few[1]} | {' | '.join(cells)} |"
+
+
+def loads(found: Sequence[Finals]) -> Iterator[str]:
+    """Where power decides: what an element that a block loads for a multiply-add adds to a config's time, beside the
+    others of its problem (least squares), and how much of the scatter between `burst` and `sustained` that is."""
+    logs, tiles = list[float](), list[float]()
+    for one in (one for one in found if one.group == CLASSES[0]):
+        ours = [each for each in one.own() if "tile_n" in each.config.knobs]
+        bursts = [one.by_policy[Policy.BURST][each.config.key].median_us for each in ours]
+        logs += _about_mean(math.log(each.median_us / us) for each, us in zip(ours, bursts, strict=True))
+        tiles += _about_mean(loads_of(each.config) for each in ours)
+    if not any(tiles):
+        yield "No two configs of these finals load differently where power decides."
+        return
+    slope = sum(x * y for x, y in zip(tiles, logs, strict=True)) / sum(x * x for x in tiles)
+    left = [y - slope * x for x, y in zip(tiles, logs, strict=True)]
+    before, behind = (math.sqrt(statistics.fmean(y * y for y in each)) for each in (logs, left))
+    yield (
+        f"`sustained` over `burst` rises by {slope:.2f} for an element of A and B that a block loads for a "
+        f"multiply-add, in {len(logs)} configs: {before:.2%} apart within a problem (rms), {behind:.2%} with it."
+    )
+
+
+def _about_mean(values: Iterable[float]) -> list[float]:
+    each = list(values)
+    return [value - statistics.fmean(each) for value in each]
 
 
 def blocks(found: Sequence[Finals]) -> Iterator[str]:
@@ -308,7 +339,7 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
-    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, blocks, again, energy)]
+    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)

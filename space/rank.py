@@ -21,6 +21,10 @@ _PIECE_ROWS: Final = 1 << 14
 #: Longer products, if they can reach the power limit, are ranked at the clock that their own power leaves them; shorter
 #: ones among their neighbours.
 LONG_US: Final = 30.0
+#: How much longer a product takes at the power limit than after rest, as a share of its time, for each element of A
+#: and B that a block loads for a multiply-add. Finals of long products say 2.3 on H100s, 1.1 and 2.9 on H200s
+#: (benchmarks/results/finals_h100.md, finals_h200_long.md); from 2 to 4 the leaders are almost always the same.
+LOADS_AT_LIMIT: Final = 3.0
 #: Most group numbers, in total and per row, before groups are renumbered without gaps.
 _MAX_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
 
@@ -141,6 +145,25 @@ def power_decides(problem: Problem, device: DeviceProfile | None) -> bool:
     """Whether `sustained` decides which kernel is served: the product is long and may reach the power limit; not on a
     device without a profile."""
     return device is not None and may_reach_power_limit(problem, device) and roofline_us(problem, device) > LONG_US
+
+
+def at_power_limit_us(config: Config, rested_us: float) -> float:
+    """The time to expect at the power limit, up to a factor that is the same for all configs of a problem.
+
+    Moving operands takes a fifth of the power (docs/kernels.md), and large tiles move fewer.
+
+    Args:
+        rested_us: under `burst`.
+    """
+    return rested_us * (1 + LOADS_AT_LIMIT * loads_of(config))
+
+
+def loads_of(config: Config) -> float:
+    """Elements of A and B that a block loads for each multiply-add, multicast or not; 0 for a family without tiles."""
+    knobs = config.knobs
+    if not {"tile_m", "tile_n"} <= knobs.keys():
+        return 0.0
+    return 1 / config.number("tile_m") + 1 / config.number("tile_n")
 
 
 def roofline_us(problem: Problem, device: DeviceProfile) -> float:

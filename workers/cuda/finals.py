@@ -7,6 +7,7 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import starts_early
+from space.rank import at_power_limit_us
 from space.registry import is_own
 from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
@@ -35,10 +36,10 @@ FIRST_BURSTS, BURSTS = 3, 6
 #: behind.
 NEAR: Final = 0.04
 #: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
-#: ours that are fastest under `burst`, and then the best of each other structure. Power changes the order by up to 3 %,
-#: while the next by bursts may differ from the fastest in their raster alone where power doesn't decide. With three
-#: more structures the winners of those 41 finals would have taken 0.016 % less; of 25 others, where `chain` decides,
-#: nothing.
+#: ours that are fastest under `burst`, and then the best of each other structure. Power changes that order by up to
+#: 3 %, so where it decides they come by bursts and by what they load: by bursts alone the fastest under `sustained` was
+#: left out of one of two finals of 16384×4096×4096, which cost 1.4 % (docs/kernels/search.md). Where it doesn't, the
+#: next by bursts may differ from the fastest in their raster alone.
 FASTEST, STRUCTURES = 3, 4
 
 
@@ -113,11 +114,16 @@ class Finals:
         near = [rival for rival in ahead if rival.taken[Policy.BURST].median_us <= most]
         library = [rival for rival in rivals if not is_own(rival.ready.config)]
         ours = [rival for rival in ahead if rival not in library]
-        own = [rival for rival in ours if rival in near] or ours[:1]
+        own = sorted((rival for rival in ours if rival in near), key=self._expected_us) or ours[:1]
         chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
         theirs = [rival for rival in ahead if rival in library]
         chosen += library[:1] + theirs[:1] + [rival for rival in theirs[1:2] if rival in near]
         return [rival for rival in rivals if rival in chosen]
+
+    def _expected_us(self, rival: Rival) -> float:
+        """What orders ours, by their bursts: the time under the policy that decides, up to a factor."""
+        burst_us = rival.taken[Policy.BURST].median_us
+        return at_power_limit_us(rival.ready.config, burst_us) if self._bench.power_decides else burst_us
 
     def _pace(self) -> Pace:
         if self._bench.power_decides:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.deployed_table import Row
@@ -19,6 +22,7 @@ from benchmarks.finals import (
     finals_of,
     first_choices,
     leaders,
+    loads,
     orders,
 )
 from benchmarks.restored import restored
@@ -65,9 +69,21 @@ def test_fewer_leaders_cost_what_their_best_is_behind(finals: Finals) -> None:
     losses = [finals.loss(*few) for few in ((1, 1), (1, 4), (3, 3))]
     # Over the passes that both took part in.
     assert losses == pytest.approx([112 / 106 - 1, 0, 108 / 106 - 1])
-    assert "| 3 | 4 | 0.000% | 0.00% |  |  |" in [*leaders([finals])]
+    assert "| 3 | 4 | 0.000% | 0.00% | 0.000% | 0.00% |  |  |" in [*leaders([finals])]
     # Where `chain` decides, whose order is that by bursts here, the first is the best.
     assert Finals(finals.problem, finals.device, CLASSES[1], finals.by_policy).loss(1, 1) == 0
+
+
+def test_what_loads_cost_is_fitted_where_configs_load_differently(finals: Finals) -> None:
+    ours = [(tile_n, *times) for tile_n, times in TIMES.items() if tile_n]
+    logs = [math.log(statistics.median(blocks_us) / burst_us) for _, burst_us, blocks_us in ours]
+    slope = np.polyfit([1 / tile_n for tile_n, _, _ in ours], logs, 1)[0]
+    (fitted,) = loads([finals])
+    assert fitted.startswith(f"`sustained` over `burst` rises by {slope:.2f} for")
+    assert "in 4 configs" in fitted
+    alone = {policy: dict([*each.items()][:1]) for policy, each in finals.by_policy.items()}
+    (none,) = loads([Finals(finals.problem, finals.device, CLASSES[0], alone)])
+    assert none.startswith("No two configs")
 
 
 def test_blocks_are_compared_by_place_and_a_single_one_is_not(finals: Finals) -> None:
@@ -107,7 +123,7 @@ def test_energy_is_that_of_long_products_whose_counter_said_something(finals: Fi
     hungry = replace(next(iter(finals.by_policy[Policy.SUSTAINED].values())), product_joules=None)
     finals.by_policy[Policy.SUSTAINED][hungry.config.key] = hungry
     # The frugal one is not the fastest.
-    frugal = finals.own[1]
+    frugal = finals.own()[1]
     finals.by_policy[Policy.SUSTAINED][frugal.config.key] = replace(frugal, product_joules=1e-9)
     short = Finals(finals.problem, finals.device, CLASSES[1], finals.by_policy)
     (said,) = energy([finals, short])

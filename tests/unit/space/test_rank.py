@@ -9,7 +9,7 @@ from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.families.common import MAX_TILES
 from space.kinds.gemm import Gemm
-from space.rank import distinct, may_reach_power_limit, power_decides, rank, roofline_us
+from space.rank import at_power_limit_us, distinct, may_reach_power_limit, power_decides, rank, roofline_us
 from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
@@ -64,6 +64,15 @@ def test_what_no_gpu_holds_is_ranked_too(family: str, device: str) -> None:
 def test_power_decides_long_products_that_arithmetic_bounds(shape: str, may: bool, decides: bool) -> None:
     problem = Gemm.parse(shape)
     assert (may_reach_power_limit(problem, H200), power_decides(problem, H200)) == (may, decides)
+
+
+def test_at_the_power_limit_a_config_pays_for_what_it_loads() -> None:
+    tiles = family_named("sm90_wgmma")
+    small, large = (tiles.config({"tile_m": tile_m, "tile_n": 256}) for tile_m in (64, 256))
+    paid = at_power_limit_us(small, 10.0) / at_power_limit_us(large, 10.0)
+    assert paid == pytest.approx((1 + 15 / 256) / (1 + 6 / 256))
+    # A family without tiles loads what it loads.
+    assert at_power_limit_us(family_named("gemv").config({}), 10.0) == 10.0
 
 
 def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:
