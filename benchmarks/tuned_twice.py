@@ -4,7 +4,7 @@ each tuned twice in fresh stores and GPU processes.
 python -m benchmarks.tuned_twice --out benchmarks/results/tuned_twice_h200.md
 
 With several GPUs (`--devices 0 1`) each takes the next problem, and tunes it twice. `--stores FOLDER` keeps a backup of
-each tune's store, and `--from FOLDER` prints the table of such a folder again, without a GPU.
+each tune's store, and `--from FOLDER` prints the table of such a folder without a GPU, as today's rules pick.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.structures import structure_of
-from tuner.evidence.picks import LIBRARY, SUSTAINED_TIE, versus
+from tuner.evidence.picks import LIBRARY, SUSTAINED_TIE, bests_of, versus
 from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
@@ -68,9 +68,10 @@ class Tune:
 
     @classmethod
     def kept_in(cls, store: Store) -> Self:
-        """The only one of a store."""
-        (best,) = (best for best in store.bests() if best.served)
+        """The only one of a store, whose winner today's rules pick."""
+        (kept,) = (best for best in store.bests() if best.served)
         (finals,) = finals_of(store)
+        best = bests_of(kept.problem, store.final_series(kept.winner.study_id), kept.tried, kept.failed)[0]
         return cls(best, finals.by_policy)
 
 

@@ -4,10 +4,11 @@ The library's candidate wins unless one of ours is surely faster. Under any poli
 served is surely slower than the library's first choice by at most 1 %, and by half of what it gains where the policy
 decides.
 
-Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, rivals that are at most 1 % behind the
-fastest tie, ours and the library's apart: the first in the order of the finals wins, which is the order that the search
-expects, or that of the library's heuristics. Two rivals are compared over the passes that both took part in. Under
-other policies rivals within the tie band of the fastest are ordered by these, each where those before it are equal:
+Noise breaks no tie. Under `sustained`, whose few blocks repeat within 0.3 %, ours that are at most 1 % behind the
+fastest of them tie, and the library's that are at most 0.5 % behind the fastest of these: the first in the order of the
+finals wins, which is the order that the search expects, or that of the library's heuristics. Two rivals are compared
+over the passes that both took part in. Under other policies rivals within the tie band of the fastest are ordered by
+these, each where those before it are equal:
 
 1. how much slower they are, in steps of half a percent; 0 unless they are slower turn by turn
 2. how much slower they are under `burst`, the policy that repeats best, in the same steps
@@ -39,7 +40,8 @@ TIE_BAND: Final = 0.02
 #: Rivals this close to the fastest tie with it under `sustained`. Ratios to the library's first choice are 0.4 % apart
 #: from tune to tune (rms, benchmarks/results/tuned_twice_h100.md), two rasters of one kernel by less.
 SUSTAINED_TIE: Final = 0.01
-#: Step that ranks rivals within the tie band.
+#: Step that ranks rivals within the tie band. The library's tie within one under `sustained`, where its second takes
+#: part if it is near: in a wider band two tunes named two of them, as different ones had come second by bursts.
 STEP: Final = 0.005
 #: A winner is surely slower than the library's first choice by at most this share of its time under `_DEPLOYED`, and by
 #: this part of what it gains under the policy that decides.
@@ -162,10 +164,10 @@ class Rivals:
         """The first of rivals under one policy, as this module's docstring says."""
         stands = standings(rivals, self.device)
         tied = [place for place, one in enumerate(stands) if one.tied]
-        if rivals[0].policy is Policy.SUSTAINED:
-            return rivals[tied[0]]
-        bursts = self._behind_in_bursts(rivals)
         own = is_own(rivals[0].config)
+        if rivals[0].policy is Policy.SUSTAINED:
+            return next(rivals[place] for place in tied if own or stands[place].behind <= STEP)
+        bursts = self._behind_in_bursts(rivals)
         # An algorithm's number says nothing of its speed; its place in the heuristics' list does.
         estimates = _estimates_us(self.problem, self.device, rivals) if own else range(len(rivals))
 
