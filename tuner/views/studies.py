@@ -103,7 +103,7 @@ class StudyInFull:
     """A study with its last finals.
 
     Attributes:
-        tie_bands: by policy, how far behind the fastest a rival ties with it, as a share of its time.
+        tie_bands: by policy, how far behind the fastest of ours another one ties with it, as a share of its time.
         step: how rivals that tie are ordered, except under `sustained`.
         provenance: of its last measurement; None before the first.
     """
