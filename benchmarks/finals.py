@@ -74,11 +74,13 @@ class Finals:
 
     def own(self, *, loads: bool = False) -> list[Measurement]:
         """Ours under `sustained`, fastest by bursts first, or by bursts and what each config loads."""
-        bursts = {key: one.median_us for key, one in self.by_policy[Policy.BURST].items()}
-        if loads:
-            bursts = {one.config.key: at_power_limit_us(one.config, bursts[one.config.key]) for one in self.sustained}
-        ours = [one for one in self.sustained if is_own(one.config)]
-        return sorted(ours, key=lambda one: bursts[one.config.key])
+        bursts = self.by_policy[Policy.BURST]
+
+        def expected_us(one: Measurement) -> float:
+            burst_us = bursts[one.config.key].median_us
+            return at_power_limit_us(one.config, burst_us) if loads else burst_us
+
+        return sorted((one for one in self.sustained if is_own(one.config)), key=expected_us)
 
     def correlation(self, policy: Policy | None) -> float:
         """Spearman's, of times under `sustained` with those under another policy, or with joules."""
@@ -186,16 +188,16 @@ def loads(found: Sequence[Finals]) -> Iterator[str]:
     others of its problem (least squares), and how much of the scatter between `burst` and `sustained` that is."""
     logs, tiles = list[float](), list[float]()
     for one in (one for one in found if one.group == CLASSES[0]):
-        ours = [each for each in one.own() if "tile_n" in each.config.knobs]
+        ours = [each for each in one.own() if loads_of(each.config)]
         bursts = [one.by_policy[Policy.BURST][each.config.key].median_us for each in ours]
         logs += _about_mean(math.log(each.median_us / us) for each, us in zip(ours, bursts, strict=True))
         tiles += _about_mean(loads_of(each.config) for each in ours)
     if not any(tiles):
         yield "No two configs of these finals load differently where power decides."
         return
-    slope = sum(x * y for x, y in zip(tiles, logs, strict=True)) / sum(x * x for x in tiles)
-    left = [y - slope * x for x, y in zip(tiles, logs, strict=True)]
-    before, behind = (math.sqrt(statistics.fmean(y * y for y in each)) for each in (logs, left))
+    slope = statistics.linear_regression(tiles, logs, proportional=True).slope
+    left = [log - slope * tile for tile, log in zip(tiles, logs, strict=True)]
+    before, behind = (math.sqrt(statistics.fmean(log * log for log in each)) for each in (logs, left))
     yield (
         f"`sustained` over `burst` rises by {slope:.2f} for an element of A and B that a block loads for a "
         f"multiply-add, in {len(logs)} configs: {before:.2%} apart within a problem (rms), {behind:.2%} with it."
