@@ -7,6 +7,7 @@ Reads the backups of stores in a folder. Of each problem's best that is served i
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
 * What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures; and
   where power decides, the first by bursts and by what a config loads, which is how finals choose them there.
+* What the library's second by bursts is worth where power decides, near its best and farther behind.
 * How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
   same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
@@ -40,6 +41,7 @@ from space.structures import best_of_structures
 from tuner.evidence.picks import Rivals, ahead, paired, standings, versus
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
+from workers.cuda.finals import SECOND_NEAR
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -209,6 +211,26 @@ def _about_mean(values: Iterable[float]) -> list[float]:
     return [value - statistics.fmean(each) for value in each]
 
 
+def seconds(found: Sequence[Finals]) -> Iterator[str]:
+    """How often the library's second by bursts, if it isn't its first choice, is faster than its best by bursts where
+    power decides, and by how much."""
+    gains: dict[bool, list[float]] = {True: [], False: []}
+    for one in (one for one in found if one.group == CLASSES[0]):
+        bursts = one.by_policy[Policy.BURST]
+        theirs = [each for each in one.sustained if not is_own(each.config)]
+        best, *others = sorted(theirs, key=lambda each: bursts[each.config.key].median_us)
+        if others and (second := others[0]) is not theirs[0]:
+            behind = bursts[second.config.key].median_us / bursts[best.config.key].median_us - 1
+            gains[behind <= SECOND_NEAR].append(versus(best, second, one.device).value - 1)
+    for near, where in ((True, f"within {SECOND_NEAR:.0%} of its best"), (False, "farther behind")):
+        if gains[near]:
+            faster = sum(gain > 0 for gain in gains[near])
+            yield (
+                f"The library's second by bursts, not its first choice, {where} in {len(gains[near])} finals where "
+                f"power decides, was faster in {faster} (at most {max(0.0, *gains[near]):.2%})."
+            )
+
+
 def blocks(found: Sequence[Finals]) -> Iterator[str]:
     """Scatter of blocks by class, and by place in the first pass where power decides."""
     yield "| blocks of one rival | rivals | standard deviation |"
@@ -341,7 +363,7 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
-    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, blocks, again, energy)]
+    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, seconds, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)

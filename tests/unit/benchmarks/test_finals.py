@@ -24,6 +24,7 @@ from benchmarks.finals import (
     leaders,
     loads,
     orders,
+    seconds,
 )
 from benchmarks.restored import restored
 from space.kinds.gemm import Gemm
@@ -84,6 +85,19 @@ def test_what_loads_cost_is_fitted_where_configs_load_differently(finals: Finals
     alone = {policy: dict([*each.items()][:1]) for policy, each in finals.by_policy.items()}
     (none,) = loads([Finals(finals.problem, finals.device, CLASSES[0], alone)])
     assert none.startswith("No two configs")
+
+
+@pytest.mark.parametrize(("burst", "sustained", "said"), [
+    (104.5, 102.0, "within 1% of its best in 1 finals where power decides, was faster in 1 (at most 1.96%)."),
+    (104.5, 105.0, "within 1% of its best in 1 finals where power decides, was faster in 0 (at most 0.00%)."),
+    (106.5, 102.0, "farther behind in 1 finals where power decides, was faster in 1 (at most 1.96%)."),
+])  # fmt: skip
+def test_the_librarys_second_is_held_against_its_best(finals: Finals, burst: float, sustained: float, said: str) -> None:
+    assert [*seconds([finals])] == [], "the library's first choice is alone"
+    for policy, us in ((Policy.BURST, burst), (Policy.SUSTAINED, sustained)):
+        second = replace(taken(0, policy, [us]), config=family_named("cublaslt").config({"rank": 1}))
+        finals.by_policy[policy][second.config.key] = second
+    assert [line.partition("choice, ")[2] for line in seconds([finals])] == [said]
 
 
 def test_blocks_are_compared_by_place_and_a_single_one_is_not(finals: Finals) -> None:

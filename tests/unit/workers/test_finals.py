@@ -95,6 +95,12 @@ def test_where_power_decides_large_tiles_lead_though_they_are_slower_in_bursts(d
     assert [name for name, _ in taken] == [*map(str, led), "cublaslt"]
 
 
+@pytest.mark.parametrize(("second_us", "led"), [(4.03, 2), (4.05, 1)])
+def test_the_librarys_second_takes_part_if_it_is_near_the_librarys_best(second_us: float, led: int) -> None:
+    taken = under(ran(Bench([4.0, second_us], {64: 4.0}), [own(64)]), Policy.SUSTAINED)
+    assert [name for name, _ in taken] == ["64", *["cublaslt"] * led]
+
+
 def test_who_falls_behind_under_sustained_ends_earlier_but_the_first_choice_stays() -> None:
     measured = ran(Bench([5.0], {64: 4.0, 128: 4.1}), [own(64), own(128)])
     taken = {one.config.family + str(one.config.knobs.get("tile_n", "")): len(one.samples_us)
