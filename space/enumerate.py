@@ -114,7 +114,7 @@ def enumerate_all(
 
 
 def _worth(family: Family) -> list[str]:
-    return [rule.id for rule in family.rules if rule.kind == "worth"]
+    return [rule.id for rule in family.worth]
 
 
 def _check_switches(families: Sequence[Family], without: Collection[str]) -> None:

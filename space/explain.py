@@ -75,7 +75,7 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
     columns = near.columns
     broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
     # Worth rules say nothing about an illegal config.
-    not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
+    not_worth = [] if broken else [rule for rule in family.worth if not rule.mask(columns)[0]]
     change = near.nearest_legal(MAX_CHANGES) if broken else {}
     derived = {value.name: columns.first(value.name) for value in family.derived}
     return Explanation(
@@ -87,8 +87,17 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
 
 def legal_mask(family: Family, columns: Columns) -> BoolColumn:
     """True for rows that break no legal rule."""
+    return _mask(family.legal, columns)
+
+
+def worth_mask(family: Family, columns: Columns) -> BoolColumn:
+    """True for rows that break no worth rule, whether they are legal or not."""
+    return _mask(family.worth, columns)
+
+
+def _mask(rules: Iterable[Rule], columns: Columns) -> BoolColumn:
     mask = np.ones(len(columns), dtype=np.bool_)
-    for rule in family.legal:
+    for rule in rules:
         mask &= rule.mask(columns)
     return mask
 

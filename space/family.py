@@ -135,6 +135,11 @@ class Family:
         return tuple(sorted(rules, key=lambda rule: sum(sizes[knob] for knob in self.knobs_read(rule))))
 
     @cached_property
+    def worth(self) -> tuple[Rule, ...]:
+        """Worth rules."""
+        return tuple(rule for rule in self.rules if rule.kind == "worth")
+
+    @cached_property
     def free(self) -> tuple[Knob, ...]:
         """Knobs that no legal rule reads, so that all their values are legal."""
         bound = frozenset[str]().union(*(self.knobs_read(rule) for rule in self.legal))

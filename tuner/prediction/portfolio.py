@@ -19,7 +19,7 @@ from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
-from space.explain import legal_mask
+from space.explain import legal_mask, worth_mask
 from space.families.common import plain_twin
 from space.family import Family
 from space.kinds.gemm import Gemm
@@ -49,8 +49,10 @@ MOST: Final = 3_072
 #: Legal configs per shape that the model judges: those that the analytic model ranks first; and how many of them, those
 #: that its first trees rank first, all of its trees judge.
 JUDGED, CLOSELY = 1_000, 100
-#: Portfolio configs that the model judges for an answer: those that the analytic model ranks first.
-ASKED: Final = 64
+#: Portfolio configs that the model judges for an answer: those that the analytic model ranks first of all, and of those
+#: that break no worth rule. It has learned of no others, and where the analytic model prefers others, as teams of lanes
+#: without work, these would be all that is judged.
+ASKED, ASKED_WORTH = 64, 32
 
 
 def build_portfolio(
@@ -150,7 +152,9 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     columns = columns.take(legal)
     estimate_us = family.estimate_us(columns, limits)
     # A stable sort: which of equals a partition takes depends on the processor, and so would the answer.
-    ahead = np.argsort(estimate_us, kind="stable")[:ASKED]
+    order = np.argsort(estimate_us, kind="stable")
+    worth = order[worth_mask(family, columns)[order]]
+    ahead = order[np.isin(order, [*order[:ASKED], *worth[:ASKED_WORTH]])]
     columns = columns.take(ahead)
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))

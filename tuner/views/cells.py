@@ -107,9 +107,8 @@ def _judged(
     columns = family.rows_of(problem, moved.astype(family.code_type), device)
     legal = legal_mask(family, columns)
     if legal.any():
-        worth = [each for each in family.rules if each.kind == "worth"]
-        broken = [int((~each.mask(columns) & legal).sum()) for each in worth]
-        return "not_worth", worth[int(np.argmax(broken))].id if any(broken) else None
+        broken = [int((~each.mask(columns) & legal).sum()) for each in family.worth]
+        return "not_worth", family.worth[int(np.argmax(broken))].id if any(broken) else None
     broken = [int((~rule.mask(columns)).sum()) for rule in family.legal]
     hardest = family.legal[int(np.argmax(broken))].id if broken else None
     # A rule about these two knobs alone judges the whole cell.

@@ -93,13 +93,11 @@ def neighbours(family: Family, problem: Problem, config: Config, device: DeviceP
     moves = [(knob, value) for knob in knobs for value in knob.domain]
     configs = [config.changed({knob.name: value}) for knob, value in moves]
     columns = family.columns(problem, configs, device)
-    legal_rules = list(family.legal)
-    worth_rules = [rule for rule in family.rules if rule.kind == "worth"]
-    held = {rule.id: rule.mask(columns) for rule in (*legal_rules, *worth_rules)}
+    held = {rule.id: rule.mask(columns) for rule in family.rules}
     states: dict[str, list[ValueState]] = {knob.name: [] for knob in knobs}
     for row, (knob, value) in enumerate(moves):
-        illegal = [rule.id for rule in legal_rules if not held[rule.id][row]]
-        not_worth = [rule.id for rule in worth_rules if not held[rule.id][row]]
+        illegal = [rule.id for rule in family.legal if not held[rule.id][row]]
+        not_worth = [rule.id for rule in family.worth if not held[rule.id][row]]
         state: Literal["legal", "not_worth", "illegal"] = (
             "illegal" if illegal else "not_worth" if not_worth else "legal"
         )

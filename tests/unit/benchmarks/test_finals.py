@@ -92,7 +92,9 @@ def test_what_loads_cost_is_fitted_where_configs_load_differently(finals: Finals
     (104.5, 105.0, "within 1% of its best in 1 finals where power decides, was faster in 0 (at most 0.00%)."),
     (106.5, 102.0, "farther behind in 1 finals where power decides, was faster in 1 (at most 1.96%)."),
 ])  # fmt: skip
-def test_the_librarys_second_is_held_against_its_best(finals: Finals, burst: float, sustained: float, said: str) -> None:
+def test_the_librarys_second_is_held_against_its_best(
+    finals: Finals, burst: float, sustained: float, said: str
+) -> None:
     assert [*seconds([finals])] == [], "the library's first choice is alone"
     for policy, us in ((Policy.BURST, burst), (Policy.SUSTAINED, sustained)):
         second = replace(taken(0, policy, [us]), config=family_named("cublaslt").config({"rank": 1}))

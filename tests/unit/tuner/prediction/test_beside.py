@@ -12,7 +12,7 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
-from space.explain import legal_mask
+from space.explain import legal_mask, worth_mask
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.rank import rank
@@ -118,6 +118,19 @@ def test_the_shipped_portfolio_of_few_rows_has_configs_for_every_alignment(rows:
     assert beside is not None
     columns = GEMV.columns(Gemm(rows, 4096, k), portfolio_of(beside), H200)
     assert legal_mask(GEMV, columns).sum() >= 16
+
+
+def test_what_breaks_a_worth_rule_is_not_all_that_is_judged() -> None:
+    problem = Gemm.parse("2x240x184")
+    model = files.model_for(H100).model
+    found = first_choice(model, problem, profile_named(H100)) if model else None
+    assert found is not None
+    # The analytic model prefers teams of eight warps, most of whose lanes have nothing to load.
+    columns = GEMV.columns(problem, portfolio_of(found.model), profile_named(H100))
+    legal, estimate_us = legal_mask(GEMV, columns), GEMV.estimate_us(columns, profile_named(H100))
+    first = np.argsort(np.where(legal, estimate_us, np.inf), kind="stable")[:64]
+    assert not worth_mask(GEMV, columns)[first].any()
+    assert worth_mask(GEMV, GEMV.columns(problem, [found.config])).all()
 
 
 def portfolio_of(model: LearnedModel) -> list[Config]:
