@@ -7,7 +7,7 @@ Reads the backups of stores in a folder. Of each problem's best that is served i
 * Rank correlation of the rivals' times under `sustained` with their times under other policies, and with joules.
 * What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures; and
   where power decides, the first by bursts and by what a config loads, which is how finals choose them there.
-* What the library's second by bursts is worth where power decides, near its best and farther behind.
+* Where power decides: what the library's second by bursts is worth, and what our leaders gain under each policy.
 * How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
   same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
@@ -50,6 +50,8 @@ LISTED: Final = ROOT / "benchmarks" / "problems" / "dev.json"
 CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
 #: Leaders: the fastest by bursts, and after how many no other structure is added.
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
+#: Policies that show what a program gets.
+DEPLOYED: Final = (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
 #: Finals drawn of each problem.
 DRAWN: Final = 40
 #: Times in finals and in a torch program that are as far apart count as the same.
@@ -112,6 +114,16 @@ class Finals:
         rivals = self.by_policy[self.decides].values()
         theirs = [one for one in rivals if not is_own(one.config)]
         return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
+
+    def gains(self, policy: Policy) -> list[float]:
+        """How many times as fast as the library's first choice the fastest of our leaders under a policy is, under each
+        of `DEPLOYED`; empty where ours or the library took no part."""
+        leaders = [self.by_policy[policy][one.config.key] for one in self.own()]
+        library = [one for one in self.sustained if not is_own(one.config)]
+        if not leaders or not library:
+            return []
+        ours, first = ahead(leaders)[0].config.key, library[0].config.key
+        return [versus(self.by_policy[each][first], self.by_policy[each][ours], self.device).value for each in DEPLOYED]
 
     def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
         """The winner if blocks scattered so around each rival's time."""
@@ -231,6 +243,18 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
             )
 
 
+def policies(found: Sequence[Finals]) -> Iterator[str]:
+    """What those of our leaders gain that are the fastest under one policy: long 16-bit products, but odd ones."""
+    yield f"| the fastest of our leaders under | products | gain: {' | '.join(DEPLOYED)} |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    sixteen = [one for one in found if one.group == CLASSES[0] and one.problem.dtype in ("bf16", "fp16")]
+    even = [one for one in sixteen if not any(extent % 8 for extent in one.problem.extents)]
+    for policy in DEPLOYED:
+        if gains := [gain for one in even if (gain := one.gains(policy))]:
+            columns = (mean(column) for column in zip(*gains, strict=True))
+            yield f"| {policy} | {len(gains)} | {' | '.join(f'{column:.3f}' for column in columns)} |"
+
+
 def blocks(found: Sequence[Finals]) -> Iterator[str]:
     """Scatter of blocks by class, and by place in the first pass where power decides."""
     yield "| blocks of one rival | rivals | standard deviation |"
@@ -278,8 +302,7 @@ def scatter(found: Sequence[Finals]) -> float:
 
 def energy(found: Sequence[Finals]) -> Iterator[str]:
     """Watts, and picojoules a flop of the fastest of ours and of the library's, of long 16-bit products."""
-    rivals: list[Measurement] = []
-    ours, theirs = list[float](), list[float]()
+    rivals, ours, theirs = list[Measurement](), list[float](), list[float]()
     for one in found:
         if one.group == CLASSES[0] and one.problem.dtype in ("bf16", "fp16"):
             counted = [each for each in one.sustained if each.product_joules]
@@ -363,7 +386,7 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
-    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, seconds, blocks, again, energy)]
+    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, seconds, policies, blocks, again, energy)]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)
