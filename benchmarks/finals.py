@@ -23,143 +23,34 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_table import Part, Row, mean
+from benchmarks.finals_kept import CLASSES, DEPLOYED, Finals, finals_of
 from benchmarks.named import named_problems
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.restored import stores_in
-from benchmarks.sustained_order import rank_correlation
-from space.devices import find_profile
-from space.problem import Problem
-from space.rank import at_power_limit_us, loads_of, may_reach_power_limit, power_decides
+from space.rank import loads_of
 from space.registry import is_own
-from space.structures import best_of_structures
-from tuner.evidence.picks import Rivals, ahead, paired, standings, versus
+from tuner.evidence.picks import paired, versus
 from tuner.evidence.stats import ratio
-from tuner.evidence.store import Store
 from workers.cuda.finals import SECOND_NEAR
-from workers.cuda.regimes import order_of
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Policy
 
 #: The list that `benchmarks.deployed` measured, whose names its parts have.
 LISTED: Final = ROOT / "benchmarks" / "problems" / "dev.json"
-CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
 #: Leaders: the fastest by bursts, and after how many no other structure is added.
 LEADERS: Final = ((1, 1), (2, 2), (3, 3), (1, 4), (2, 4), (3, 4), (3, 5), (3, 7))
-#: Policies that show what a program gets.
-DEPLOYED: Final = (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
 #: Finals drawn of each problem.
 DRAWN: Final = 40
 #: Times in finals and in a torch program that are as far apart count as the same.
 NEAR: Final = 0.05
 
 
-@dataclass(frozen=True)
-class Finals:
-    """The finals of one problem: measurements by policy, then by config's key, in the order of the rivals."""
-
-    problem: Problem
-    device: str
-    group: str
-    by_policy: dict[Policy, dict[str, Measurement]]
-
-    @property
-    def decides(self) -> Policy:
-        """The policy under which the winner is picked."""
-        return Policy.SUSTAINED if self.group == CLASSES[0] else Policy.CHAIN
-
-    @property
-    def sustained(self) -> list[Measurement]:
-        return list(self.by_policy.get(Policy.SUSTAINED, {}).values())
-
-    def own(self, *, loads: bool = False) -> list[Measurement]:
-        """Ours under `sustained`, fastest by bursts first, or by bursts and what each config loads."""
-        bursts = self.by_policy[Policy.BURST]
-
-        def expected_us(one: Measurement) -> float:
-            burst_us = bursts[one.config.key].median_us
-            return at_power_limit_us(one.config, burst_us) if loads else burst_us
-
-        return sorted((one for one in self.sustained if is_own(one.config)), key=expected_us)
-
-    def correlation(self, policy: Policy | None) -> float:
-        """Spearman's, of times under `sustained` with those under another policy, or with joules."""
-        if policy is None:
-            others = [one.product_joules or math.nan for one in self.sustained]
-        else:
-            rivals = [self.by_policy[policy][one.config.key] for one in self.sustained]
-            others = [one.behind for one in standings(rivals, self.device)]
-        return rank_correlation([one.median_us for one in self.sustained], others)
-
-    def loss(self, fastest: int, most: int, *, loads: bool = False) -> float:
-        """How much longer the fastest of fewer leaders of ours takes than the fastest of all of them."""
-        decides, own = self.by_policy[self.decides], self.own(loads=loads)
-        chosen = best_of_structures(own, lambda one: one.config, fastest, most)
-        few, all_of_them = (ahead([decides[one.config.key] for one in some])[0] for some in (chosen, own))
-        return max(versus(few, all_of_them, self.device).value - 1, 0.0)
-
-    def fastest(self) -> list[Measurement]:
-        """The fastest of ours and of the library's under the policy that decides, where there are both."""
-        rivals = list(self.by_policy[self.decides].values())
-        arms = ([one for one in rivals if is_own(one.config) is own] for own in (True, False))
-        return [ahead(arm)[0] for arm in arms if arm]
-
-    def gain_over_first(self) -> float:
-        """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
-        there is none."""
-        rivals = self.by_policy[self.decides].values()
-        theirs = [one for one in rivals if not is_own(one.config)]
-        return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
-
-    def gains(self, policy: Policy) -> list[float]:
-        """How many times as fast as the library's first choice the fastest of our leaders under a policy is, under each
-        of `DEPLOYED`; empty where ours or the library took no part."""
-        leaders = [self.by_policy[policy][one.config.key] for one in self.own()]
-        library = [one for one in self.sustained if not is_own(one.config)]
-        if not leaders or not library:
-            return []
-        ours, first = ahead(leaders)[0].config.key, library[0].config.key
-        return [versus(self.by_policy[each][first], self.by_policy[each][ours], self.device).value for each in DEPLOYED]
-
-    def winner_drawn(self, generator: random.Random, scatter: float) -> Measurement:
-        """The winner if blocks scattered so around each rival's time."""
-        drawn = {
-            key: replace(one, samples_us=tuple(one.median_us * generator.gauss(1, scatter) for _ in one.samples_us))
-            for key, one in self.by_policy[Policy.SUSTAINED].items()
-        }  # fmt: skip
-        by_policy = {**self.by_policy, Policy.SUSTAINED: drawn}
-        finals = [one for taken in by_policy.values() for one in taken.values()]
-        won = Rivals(self.problem, self.device, finals).winner(Policy.SUSTAINED)
-        return self.by_policy[Policy.SUSTAINED][won.config.key]
-
-    def places(self) -> Iterator[tuple[int, float]]:
-        """Of each rival with two blocks or more: its place in the first pass, and its first block over its second."""
-        for place, number in enumerate(order_of(0, len(self.sustained))):
-            blocks = self.sustained[number].samples_us
-            if len(blocks) > 1:
-                yield place, blocks[0] / blocks[1]
-
-
 #: Finals, what a torch program measured of their problem, and its regime that is the policy that decides.
 Beside = tuple[Finals, Row, str]
-
-
-def finals_of(store: Store) -> Iterator[Finals]:
-    """The finals that a store holds."""
-    for best in (best for best in store.bests() if best.served):
-        profile = find_profile(best.device)
-        if profile is None:
-            continue
-        by_policy: dict[Policy, dict[str, Measurement]] = {}
-        for one in (stored.measurement for stored in store.final_series(best.winner.study_id)):
-            if one.outcome is Outcome.CORRECT:
-                by_policy.setdefault(one.policy, {})[one.config.key] = one
-        known = (power_decides(best.problem, profile), may_reach_power_limit(best.problem, profile), True)
-        yield Finals(best.problem, best.device, CLASSES[known.index(True)], by_policy)
 
 
 def orders(found: Sequence[Finals]) -> Iterator[str]:
@@ -245,14 +136,16 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
 
 def policies(found: Sequence[Finals]) -> Iterator[str]:
     """What those of our leaders gain that are the fastest under one policy: long 16-bit products, but odd ones."""
-    yield f"| the fastest of our leaders under | products | gain: {' | '.join(DEPLOYED)} |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
     sixteen = [one for one in found if one.group == CLASSES[0] and one.problem.dtype in ("bf16", "fp16")]
     even = [one for one in sixteen if not any(extent % 8 for extent in one.problem.extents)]
-    for policy in DEPLOYED:
-        if gains := [gain for one in even if (gain := one.gains(policy))]:
-            columns = (mean(column) for column in zip(*gains, strict=True))
-            yield f"| {policy} | {len(gains)} | {' | '.join(f'{column:.3f}' for column in columns)} |"
+    gains = {policy: [gain for one in even if (gain := one.gains(policy))] for policy in DEPLOYED}
+    if not any(gains.values()):
+        return
+    yield f"| the fastest of our leaders under | products | gain: {' | '.join(DEPLOYED)} |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for policy, of_finals in gains.items():
+        columns = (mean(column) for column in zip(*of_finals, strict=True))
+        yield f"| {policy} | {len(of_finals)} | {' | '.join(f'{column:.3f}' for column in columns)} |"
 
 
 def blocks(found: Sequence[Finals]) -> Iterator[str]:
@@ -386,7 +279,8 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
-    paragraphs = ["\n".join(part(found)) for part in (orders, leaders, loads, seconds, policies, blocks, again, energy)]
+    parts = (orders, leaders, loads, seconds, policies, blocks, again, energy)
+    paragraphs = [text for part in parts if (text := "\n".join(part(found)))]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_table import Part, Row
-from benchmarks.finals import Finals, finals_of
+from benchmarks.finals_kept import Finals, finals_of
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
 from tuner.evidence.picks import versus

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Self
 
-from benchmarks.finals import finals_of
+from benchmarks.finals_kept import finals_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from benchmarks.restored import restored

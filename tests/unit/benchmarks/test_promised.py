@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.deployed_table import Part
-from benchmarks.finals import finals_of
+from benchmarks.finals_kept import finals_of
 from benchmarks.promised import Difference, added, differences, line
 from benchmarks.published import ROOT
 from benchmarks.restored import restored
