@@ -121,8 +121,8 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
     for one in (one for one in found if one.group == CLASSES[0]):
         bursts = one.by_policy[Policy.BURST]
         theirs = [each for each in one.sustained if not is_own(each.config)]
-        best, *others = sorted(theirs, key=lambda each: bursts[each.config.key].median_us)
-        if others and (second := others[0]) is not theirs[0]:
+        by_bursts = sorted(theirs, key=lambda each: bursts[each.config.key].median_us)
+        for best, second in ((by_bursts[0], each) for each in by_bursts[1:2] if each is not theirs[0]):
             behind = bursts[second.config.key].median_us / bursts[best.config.key].median_us - 1
             gains[behind <= SECOND_NEAR].append(versus(best, second, one.device).value - 1)
     for near, where in ((True, f"within {SECOND_NEAR:.0%} of its best"), (False, "farther behind")):

@@ -27,7 +27,7 @@ from benchmarks.finals import (
 from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.restored import restored
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.registry import family_named, is_own
 from tests.support import PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.store import Store
@@ -99,6 +99,9 @@ def test_the_librarys_second_is_held_against_its_best(
         second = replace(taken(0, policy, [us]), config=family_named("cublaslt").config({"rank": 1}))
         finals.by_policy[policy][second.config.key] = second
     assert [line.partition("choice, ")[2] for line in seconds([finals])] == [said]
+    ours = {policy: {one.config.key: one for one in of.values() if is_own(one.config)}
+            for policy, of in finals.by_policy.items()}  # fmt: skip
+    assert [*seconds([replace(finals, by_policy=ours)])] == [], "the library took no part"
 
 
 def test_the_fastest_under_one_policy_is_compared_under_all(finals: Finals) -> None:
