@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_table import Part, Row, mean
-from benchmarks.finals_kept import CLASSES, DEPLOYED, Finals, finals_of
+from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.named import named_problems
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.restored import stores_in
 from space.rank import loads_of
 from space.registry import is_own
-from tuner.evidence.picks import paired, versus
+from tuner.evidence.picks import DEPLOYED, paired, versus
 from tuner.evidence.stats import ratio
 from workers.cuda.finals import SECOND_NEAR
 from workers.measurement import Measurement, Policy
@@ -122,7 +122,8 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
         bursts = one.by_policy[Policy.BURST]
         theirs = [each for each in one.sustained if not is_own(each.config)]
         by_bursts = sorted(theirs, key=lambda each: bursts[each.config.key].median_us)
-        for best, second in ((by_bursts[0], each) for each in by_bursts[1:2] if each is not theirs[0]):
+        if len(theirs) > 1 and by_bursts[1] is not theirs[0]:
+            best, second = by_bursts[:2]
             behind = bursts[second.config.key].median_us / bursts[best.config.key].median_us - 1
             gains[behind <= SECOND_NEAR].append(versus(best, second, one.device).value - 1)
     for near, where in ((True, f"within {SECOND_NEAR:.0%} of its best"), (False, "farther behind")):

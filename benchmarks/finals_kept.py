@@ -14,14 +14,12 @@ from space.problem import Problem
 from space.rank import at_power_limit_us, may_reach_power_limit, power_decides
 from space.registry import is_own
 from space.structures import best_of_structures
-from tuner.evidence.picks import Rivals, ahead, standings, versus
+from tuner.evidence.picks import DEPLOYED, Rivals, ahead, standings, versus
 from tuner.evidence.store import Store
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
 CLASSES: Final = ("power decides", "power may limit the clock", "memory sets the pace")
-#: Policies that show what a program gets.
-DEPLOYED: Final = (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
 
 
 @dataclass(frozen=True)

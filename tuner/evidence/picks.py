@@ -43,7 +43,7 @@ SUSTAINED_TIE: Final = 0.01
 #: Step that ranks rivals within the tie band. The library's tie within one under `sustained`, where its second takes
 #: part if it is near: in a wider band two tunes named two of them, as different ones had come second by bursts.
 STEP: Final = 0.005
-#: A winner is surely slower than the library's first choice by at most this share of its time under `_DEPLOYED`, and by
+#: A winner is surely slower than the library's first choice by at most this share of its time under `DEPLOYED`, and by
 #: this part of what it gains under the policy that decides.
 SLOWER, OF_GAIN = 0.01, 0.5
 #: Why one of ours is not picked, however fast.
@@ -51,7 +51,7 @@ LEFT_OUT: Final = "is not surely faster than the library's, or loses too much to
 #: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
 #: Policies that show what a user gets, and under which a config and the library's first choice are compared.
-_DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
+DEPLOYED: Final = (Policy.SUSTAINED, Policy.BURST, Policy.CHAIN)
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +142,7 @@ class Rivals:
     def _loses_somewhere(self, rival: Measurement) -> bool:
         """Whether it is slower than the library's first choice under some policy, by more than its gain excuses."""
         most = min(SLOWER, OF_GAIN * self._gain(rival))
-        for policy in _DEPLOYED:
+        for policy in DEPLOYED:
             one = self._by_policy.get(policy, {}).get(rival.config.key)
             first = self._first_choice(policy)
             if one is None or first is None or one is first:
