@@ -31,6 +31,7 @@ from tuner.evidence.models import (
     RevokedRow,
 )
 from tuner.evidence.records import Best, BestChange, Policy, Provenance, Removed
+from tuner.evidence.refutations import refuting
 
 #: Columns of a best beside its measurement: what a rollback restores.
 EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed")
@@ -138,7 +139,7 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
     """The change of a problem's bests on a device with this number.
 
     Raises:
-        NothingMeasured: there is no such change, nothing stood before it, or what stood was revoked.
+        NothingMeasured: there is no such change, nothing stood before it, or what stood was revoked or found wrong.
     """
     ours = select(BestChangeRow).join(BestChangeRow.problem).join(BestChangeRow.device)
     ours = ours.where(_READABLE, ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id == number)
@@ -151,6 +152,9 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
         raise NothingMeasured(f"change {number} set the first best of {problem.shape}: nothing was best before it")
     if session.get(RevokedRow, row.previous_id) is not None:
         raise NothingMeasured(f"measurement {row.previous_id}, best before change {number}, was revoked")
+    if wrong_in := refuting(session, row.previous_id):
+        raise NothingMeasured(f"measurement {row.previous_id}, best before change {number}, can't come back: "
+                              f"measurement {wrong_in} found the same build wrong")  # fmt: skip
     return row
 
 

@@ -14,7 +14,7 @@ from space.kinds.gemm import Gemm
 from space.registry import is_own
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
-from tuner.errors import NothingCorrect
+from tuner.errors import NothingCorrect, NothingMeasured
 from tuner.evidence.records import Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
@@ -102,6 +102,15 @@ def test_what_is_wrong_in_finals_is_not_served_by_the_same_study_after_it_is_rig
         assert second != fastest
         assert tuned(other, Flaky(), candidates=12) == second
         assert served(other) == second
+
+
+def test_no_rollback_brings_back_what_was_found_wrong(store: Store) -> None:
+    fastest = tuned(store, Flaky())
+    second = tuned(store, Flaky(fastest, ["screen"]), fresh=True)
+    change = next(each for each in store.best_changes(PROBLEM, DEVICE) if each.reason.endswith("build wrong"))
+    with pytest.raises(NothingMeasured, match="found the same build wrong"):
+        store.roll_back(PROBLEM, DEVICE, change.id)
+    assert served(store) == second != fastest
 
 
 def test_it_may_be_served_on_another_problem_and_with_another_build(store: Store) -> None:
