@@ -53,15 +53,24 @@ def export(
                      "of all bests, for `gemmtune best` to answer from.")] = "t4",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Writes each recording in another tool's format, or one table of all bests. Keeps files that exist."""
+    """Writes each recording in another tool's format, or one table of all bests.
+
+    Keeps t4's files that exist, and replaces the table. Recordings of a folder's folders are written to folders of the
+    same names.
+    """
     if format not in FORMATS:
         raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     written: list[str] = []
     if format == "json":
-        recordings = [read_recording(path) for path in _files(source)]
+        paths = _files(source)
+        recordings = [read_recording(path) for path in paths]
         devices = sorted({recording.facts.name for recording in recordings})
         if len(devices) > 1:
             raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
+        first = dict[str, Path]()
+        for path, recording in zip(paths, recordings, strict=True):
+            if (other := first.setdefault(recording.problem.key, path)) != path:
+                raise ExportError(f"{other} and {path} are of one problem: name the folder of one of them")
         table = table_of_recordings(recordings, devices[0])
         export_file(out / FILE, table_bytes(table))
         held, left_out = len(table["entries"]), len(recordings) - len(table["entries"])
@@ -70,10 +79,13 @@ def export(
             line += f"; {counted(left_out, 'recording')} without a correct final left out"
         say(line, {"written": [str(out / FILE)], "left_out": left_out}, as_json)
         return
+    given = _given(source)
     for path in _files(source):
         recording = read_recording(path)
+        # Sets have files of the same names.
+        folder = out if path == given else out / path.parent.relative_to(given)
         for suffix, document in (("results", t4.results(recording)), ("metadata", t4.metadata(recording))):
-            target = out / f"{path.stem}.{suffix}.json"
+            target = folder / f"{path.stem}.{suffix}.json"
             if not target.exists():
                 export_file(target, orjson.dumps(document))
                 written.append(str(target))
@@ -93,8 +105,12 @@ def save(
     say(f"{counted(len(written), 'recording')} written to {out}", {"written": [str(path) for path in written]}, as_json)
 
 
+def _given(source: Path | None) -> Path:
+    return source or settings().recorded_dir
+
+
 def _files(source: Path | None) -> list[Path]:
-    given = source or settings().recorded_dir
+    given = _given(source)
     files = [given] if given.is_file() else sorted(given.glob("**/*.parquet"))
     if not files:
         raise RecordingError(f"{given} contains no recording: give a .parquet file, or a folder with some")

@@ -79,6 +79,17 @@ def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path
     assert Path(written[0]).read_bytes() == before
 
 
+def test_recordings_of_one_problem_in_two_folders_are_both_written(recording: Path, tmp_path: Path) -> None:
+    other = record_problem(tmp_path / "sets" / "new", CONFIGS[:3])
+    recording = recording.rename(tmp_path / "sets" / recording.name)
+    written = json.loads(run("export", tmp_path / "sets", "--out", tmp_path / "t4", "--json"))["written"]
+    held = {Path(name).relative_to(tmp_path / "t4").parent.name: len(json.loads(Path(name).read_bytes())["results"])
+            for name in written if name.endswith(".results.json")}  # fmt: skip
+    assert held == {"": len(CONFIGS), "new": 3}
+    with pytest.raises(ExportError, match=f"{recording} and {other} are of one problem: name the folder of one"):
+        run("export", tmp_path / "sets", "--format", "json", "--out", tmp_path / "bests")
+
+
 def test_a_table_of_bests_leaves_out_recordings_without_finals(tmp_path: Path) -> None:
     with Store.open(database := f"sqlite:///{tmp_path / 'tuned.db'}") as store:
         for problem, stages in ((PROBLEM, ("screen", "final")), (Gemm(64, 64, 64), ("screen",))):
