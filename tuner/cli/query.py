@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from space.devices import profile_named
+from space.errors import ConfigError
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import Finals, finals_of
@@ -52,6 +53,9 @@ def best(
 ) -> None:
     """Prints the best known config and its source: measured, recorded, nearest or predicted."""
     asked = policy_of(policy, neighbours)
+    if (history or rollback) and (rivals or asked):
+        others = "--rivals, --policy and --neighbours"
+        raise ConfigError(f"--history and --rollback are of changes under every policy: leave out {others}")
     if rivals:
         with existing_store(db) as store:
             finals = finals_of(store, problem, device, asked)

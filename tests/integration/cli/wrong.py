@@ -252,6 +252,8 @@ ON_A_STORE: Final[tuple[Case, ...]] = (
     ("best 640x640x640 --rivals", 6, "no finals of bf16 nt 640x640x640"),
     ("best 256x256x256 --rollback 1", 6, "nothing was best before it"),
     ("best 256x256x256 --rollback 99", 6, "99"),
+    ("best 256x256x256 --rollback 1 --rivals", 3, "leave out --rivals, --policy and --neighbours"),
+    ("best 256x256x256 --history --policy burst", 3, "leave out --rivals, --policy and --neighbours"),
     ("export --device h1000 --out {home}/t.json", 3, "'h1000' is unknown: the nearest known ones are"),
     ("export --device h100 --out {home}/t.json", 3, "'h100' names several cards"),
     ("export --device l40s --out {home}/t.json", 6, "nothing was tuned on 'NVIDIA L40S'"),
