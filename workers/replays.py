@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from space.config import Config
 from space.problem import Problem
 from space.registry import families_for, is_own
 from workers.kernels.source import sources_digest
 from workers.measurement import REPLAYED, Provenance
+
+if TYPE_CHECKING:
+    from workers.recording import Recording
 
 #: Digits of a digest that are shown.
 SHOWN: Final = 12
@@ -30,14 +33,24 @@ def replay_sentence(
         here: what `source_here` returns.
         kept: the sentence is stored, and read where "here" is another version.
     """
-    when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
-    sentence = f"{REPLAYED} a GPU measured this {when}"
+    sentence = _measured(moment)
     if not is_own(config):
         return sentence
     then = by.kernel_source_digest
     where, verb = ("when it was replayed", "was") if kept else ("here", "is")
     now = f"the same as {where}" if then == here else f"which {verb} {here[:SHOWN]} {where}"
     return f"{sentence} with kernel source {then[:SHOWN]}, {now}"
+
+
+def replayed_from(recording: Recording, sentence: str) -> bool:
+    """Whether a recording has a measurement of the moment that the sentence on a replay names."""
+    moments = set(recording.taken_at) or {None}
+    return any(sentence.startswith(_measured(moment)) for moment in moments)
+
+
+def _measured(moment: datetime | None) -> str:
+    when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
+    return f"{REPLAYED} a GPU measured this {when}"
 
 
 def noted(note: str, sentence: str) -> str:

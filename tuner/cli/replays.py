@@ -27,7 +27,7 @@ def print_replays(notes: Mapping[Problem, str], device: str) -> None:
     replayed = {problem: part for problem, note in notes.items() if (part := replay_part(note))}
     print_sentences(replayed.values())
     for problem in list(replayed)[:_MOST]:
-        if counted := _counted(problem, device):
+        if counted := _counted(problem, device, replayed[problem]):
             held, worth = counted
             console.print(f"  {problem.title}: {held:,} candidates were recorded; {worth:,} are worth trying on a GPU")
 
@@ -41,9 +41,10 @@ def print_sentences(parts: Iterable[str]) -> None:
         console.print(f"  and {len(sentences) - _MOST} more moments; --json has them all")
 
 
-def _counted(problem: Problem, device: str) -> tuple[int, int] | None:
-    """How many candidates a recording holds, and how many are worth trying; None without a usable recording."""
-    if worker := recorded_worker_of(problem, device, settings()):
+def _counted(problem: Problem, device: str, replay: str) -> tuple[int, int] | None:
+    """How many candidates the recording that was replayed holds, and how many are worth trying; None without a usable
+    one."""
+    if worker := recorded_worker_of(problem, device, replay, settings()):
         with worker, suppress(NothingCorrect):
             return len(candidates_for(problem, worker)), count_worth_trying(problem, worker)
     return None

@@ -15,6 +15,7 @@ from workers.builder import BuildCache
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
 from workers.recording import file_name
+from workers.replays import replayed_from
 
 _RECORDED: Final = re.compile(r"recorded:([\w.-]+)(:realtime)?")
 
@@ -93,11 +94,16 @@ def devices_with(problem: Problem, config: Settings) -> list[str]:
     return [f"recorded:{folder.name}" for folder in _folders_with(problem, config)]
 
 
-def recorded_worker_of(problem: Problem, device: str, config: Settings) -> RecordedWorker | None:
-    """A worker that replays a problem of a device without compiling; None where nothing holds a recording of it."""
+def recorded_worker_of(problem: Problem, device: str, replay: str, config: Settings) -> RecordedWorker | None:
+    """A worker that replays a problem of a device without compiling; None where nothing holds that recording of it.
+
+    Args:
+        replay: the sentence on a replay of it, which tells one recording from another.
+    """
     for folder in _folders_with(problem, config):
         worker = RecordedWorker(folder, None, compiles=False)
-        if worker.facts.name == device:
+        recording = worker.recording_of(problem) if worker.facts.name == device else None
+        if recording and replayed_from(recording, replay):
             return worker
         worker.close()
     return None

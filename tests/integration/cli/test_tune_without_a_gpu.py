@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -112,6 +113,16 @@ def test_beside_a_damaged_table_the_others_choose(tmp_path: Path) -> None:
     with pytest.raises(TableError):
         recorded_bests(tmp_path)
     assert recorded_bests(tmp_path, damaged_too=False).folder_with(Gemm.parse(SHAPE), DEFAULT_DEVICE) == "good"
+
+
+@pytest.mark.parametrize("device", ["recorded:h200", "recorded:h200_again"])
+def test_other_commands_count_the_candidates_of_the_recording_that_was_replayed(device: str, shell: Shell) -> None:
+    # Both sets hold it.
+    tuned = shell("tune", "64x4096x4096", "--device", device, "--candidates", "24").out
+    count = re.search(r"24 of ([\d,]+) recorded candidates were tried", tuned)
+    assert count is not None
+    for words in (("why", "64x4096x4096"), ("ladder", "4096x4096", "--m", "64")):
+        assert f": {count[1]} candidates were recorded" in shell(*words).out
 
 
 def test_a_word_that_names_a_recording_means_that_one(shell: Shell) -> None:
