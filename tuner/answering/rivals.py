@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from space.config import Config
 from space.devices import profile_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, NothingMeasured
@@ -25,11 +26,13 @@ class Finals:
 
     Attributes:
         rivals: the correct ones under its policy, fastest first.
+        joules: energy of a product, by config. It was counted while each ran alone, so it is the same for all policies.
         today: what today's rules pick from these finals; None where that is the best, or nothing.
     """
 
     best: Best
     rivals: Sequence[StoredMeasurement]
+    joules: Mapping[Config, float]
     today: StoredMeasurement | None
 
 
@@ -56,7 +59,9 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
         raise NothingMeasured(f"{said}: run `{tune_command(problem)}`")
     by_time = ahead([one.measurement for one in under])
     rivals = sorted(under, key=lambda one: by_time.index(one.measurement))
-    return Finals(best, rivals, picked_today(best, finals))
+    measurements = [one.measurement for one in finals]
+    joules = {one.config: one.product_joules for one in measurements if one.product_joules is not None}
+    return Finals(best, rivals, joules, picked_today(best, finals))
 
 
 def _policies_of(store: Store, problem: Problem, device: str) -> str:

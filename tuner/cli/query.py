@@ -121,7 +121,7 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
     if as_json:
         names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
-                         for number, one in rivals]})  # fmt: skip
+                         | {"product_joules": found.joules.get(one.config)} for number, one in rivals]})  # fmt: skip
         return
     policy = found.best.policy.value
     place = "is served" if found.best.served else f"is the best under {policy}, which is not the served one"
@@ -129,7 +129,8 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
     for number, one in rivals:
         low, high = median_interval_us(one, found.best.device)
         mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")
-        console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
+        joules = f", {found.joules[one.config]:.4g} J" if one.config in found.joules else ""
+        console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count}){joules}  {one.config.key}")
     if found.today:
         console.print(f"* was picked by an earlier version's rule; today's picks {found.today.measurement.config.key}")
     if found.best.device_kind == "recorded":

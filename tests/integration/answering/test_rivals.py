@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_finals_of_other_policies_are_not_among_them() -> None:
         with pytest.raises(NothingMeasured, match="under sustained are stored, but under burst, chain: ask"):
             finals_of(store, PROBLEM, DEVICE, Policy.SUSTAINED)
     assert [[*each.rivals] for each in found] == [[one] for one in stored]
+
+
+def test_energy_stands_beside_rivals_under_every_policy(tmp_path: Path) -> None:
+    counted, uncounted = (FAMILY.config({"tile_n": tile_n}) for tile_n in (64, 128))
+    alone = replace(measured(counted, 11.0, PROBLEM, "final", policy=Policy.SUSTAINED), product_joules=0.25)
+    chained = [measured(config, us, PROBLEM, "final", policy=Policy.CHAIN)
+               for config, us in ((counted, 10.0), (uncounted, 12.0))]  # fmt: skip
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        winner = store.record_many(study.id, [*chained, alone], PROVENANCE)[0]
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", winner, None, None, None, 2, {})])
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
+    words = ("best", PROBLEM.shape, "--device", DEVICE, "--rivals")
+    assert [one["product_joules"] for one in shell(*words, "--json").json["rivals"]] == [0.25, None]
+    said = " ".join(shell(*words).out.split())
+    assert said.count(" samples), 0.25 J ") == said.count(" J ") == 1
 
 
 def test_a_best_of_a_screening_has_no_rivals() -> None:
