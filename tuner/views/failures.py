@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
@@ -114,7 +114,9 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
     """The failures that are wanted, in groups."""
     with store.transaction() as session:
         where = _conditions(wanted)
-        failed = _Row.outcome == wanted.outcome if wanted.outcome else _Row.outcome != "correct"
+        failed = _Row.outcome != "correct"
+        if wanted.outcome is not None:
+            failed = and_(failed, _Row.outcome == wanted.outcome)
         counts = func.count(_Row.id), func.count(_Row.id).filter(failed)
         measured, total = session.execute(select(*counts).where(*where)).one()
         query = (
