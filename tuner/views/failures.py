@@ -17,6 +17,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.store import Store
 from tuner.hints import flags_of, tune_command
+from tuner.views import versions
 
 #: Failures that are read, newest first, and groups that are listed.
 MOST_READ: Final = 50_000
@@ -105,9 +106,9 @@ class _Group:
 
 def version(store: Store, wanted: FailureFilter) -> tuple[object, ...]:
     """A value that changes whenever `failures` does."""
-    measured = store.changed()["measurement"]
+    measured, listed = store.changed()["measurement"], versions.of_campaign(store, wanted.campaign)
     with store.transaction() as session:
-        return measured, _suspects(session, wanted)
+        return measured, listed, _suspects(session, wanted)
 
 
 def failures(store: Store, wanted: FailureFilter) -> Failures:
