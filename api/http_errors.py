@@ -141,6 +141,8 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         found = error.errors()[: 2 * _MOST_ERRORS]
         if found[0]["loc"] == ("body",) and found[0]["type"] != "missing" and (refusal := not_json(request)):
             return refusal
+        if found[0]["type"] == "json_invalid":
+            return HttpError(400, "malformed-body", f"the body is not valid JSON: {_why_not_json(found[0])}")
         # A parameter that may be absent is never null: what is wrong with it is said by the other error.
         said = [each for each in found if each["type"] != "none_required"] or found
         wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each))
@@ -152,6 +154,15 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
     return HttpError(status, kind, request.app.state.store.unnamed(str(error)))
+
+
+def _why_not_json(entry: Mapping[str, Any]) -> str:
+    """What a parser of JSON says, and where: the framework has both apart, pydantic in one sentence."""
+    *_, place = entry["loc"]
+    why = entry.get("ctx", {}).get("error")
+    if why is None or not isinstance(place, int):
+        return str(entry["msg"]).removeprefix("Invalid JSON: ")
+    return f"{why} at character {place + 1}"
 
 
 def not_json(request: Request) -> HttpError | None:

@@ -68,9 +68,9 @@ class AnswerMetrics(Collector):
             self._counts[source] += count
 
     def hit_share(self) -> float:
-        """Share of the answers that were measured, which memory holds."""
-        answered = sum(self._counts.values())
-        return self._counts["measured"] / answered if answered else 0.0
+        """Share of the answers that memory holds: of problems that were measured, with whatever kernels."""
+        answered = sum(self._counts.values()) - self._counts["unanswered"]
+        return (self._counts["measured"] + self._counts["stale"]) / answered if answered else 0.0
 
     def collect(self) -> Iterator[Metric]:
         """The metric, for the registry."""

@@ -132,8 +132,16 @@ class Reading:
         return self._ask("/v1/layouts")
 
     def layout(self, kind: str, **parameters: str | int) -> Document:
-        """One layout, as in `layout("swizzle", mode="64B")`; docs/api.md lists the parameters."""
+        """One layout, as in `layout("swizzle", mode="64B")`; /openapi.json lists the parameters."""
         return self._ask(f"/v1/layouts/{quote(kind, safe='')}", **parameters)
+
+    def layout_drawing(self, kind: str, **parameters: str | int) -> str:
+        """One layout as SVG; parameters as `layout` takes them."""
+        drawn = self._service.fetch(f"/v1/layouts/{quote(kind, safe='')}", parameters | {"format": "svg"})
+        try:
+            return drawn.decode()
+        except UnicodeDecodeError as error:
+            raise self._service.foreign() from error
 
     def events(self, last_event_id: str | None = None, **filters: str | int | float) -> Iterator[Document]:
         """Changes as they happen: each event has `id`, `event` and `data`; `hello` is the first, and one after a loss.

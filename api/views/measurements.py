@@ -14,7 +14,7 @@ from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.registry import problem_from_key
 from tuner.evidence.records import Ratio, StoredMeasurement
-from tuner.views import comparison, studies
+from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -84,7 +84,9 @@ async def list_measurement_columns(
     wanted = Wanted(key, query.device, query.campaign, query.study, query.after, query.limit)
     return await views.keep(
         request, wanted, lambda: views.measurement_columns.document(wanted),
-        version=lambda: (views.store.changed()["measurement"], views.revocations()),
+        version=lambda: (
+            views.store.changed()["measurement"], views.revocations(), versions.of_campaign(views.store, query.campaign)
+        ),
     )  # fmt: skip
 
 

@@ -128,13 +128,12 @@ def results(document: Document) -> None:
     """A campaign's problems."""
     rows = []
     for entry in document["problems"]:
-        problem, versus = entry["problem"], entry["versus_cublaslt_first"]
+        problem, versus = problem_from_key(entry["problem"]["key"]), entry["versus_cublaslt_first"]
         library = entry["config_key"].startswith(f"{LIBRARY}:")
         replay = " (replay)" if entry["device_kind"] == "recorded" else ""
         rows.append(
             (
-                f"{problem['dtype']} {problem['layout']} {problem['m']}x{problem['n']}x{problem['k']}",
-                entry["device"] + replay, entry["status"], entry["tried"],
+                problem.title, entry["device"] + replay, entry["status"], entry["tried"],
                 f"{entry['median_us']:.2f}" if entry["median_us"] else "–",
                 f"{entry['tflops']:.1f}" if entry["tflops"] else "–",
                 "revoked" if entry.get("revoked") else _versus(versus, library),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
@@ -17,6 +17,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.store import Store
 from tuner.hints import flags_of, tune_command
+from tuner.views import versions
 
 #: Failures that are read, newest first, and groups that are listed.
 MOST_READ: Final = 50_000
@@ -105,16 +106,18 @@ class _Group:
 
 def version(store: Store, wanted: FailureFilter) -> tuple[object, ...]:
     """A value that changes whenever `failures` does."""
-    measured = store.changed()["measurement"]
+    measured, listed = store.changed()["measurement"], versions.of_campaign(store, wanted.campaign)
     with store.transaction() as session:
-        return measured, _suspects(session, wanted)
+        return measured, listed, _suspects(session, wanted)
 
 
 def failures(store: Store, wanted: FailureFilter) -> Failures:
     """The failures that are wanted, in groups."""
     with store.transaction() as session:
         where = _conditions(wanted)
-        failed = _Row.outcome == wanted.outcome if wanted.outcome else _Row.outcome != "correct"
+        failed = _Row.outcome != "correct"
+        if wanted.outcome is not None:
+            failed = and_(failed, _Row.outcome == wanted.outcome)
         counts = func.count(_Row.id), func.count(_Row.id).filter(failed)
         measured, total = session.execute(select(*counts).where(*where)).one()
         query = (

@@ -203,12 +203,15 @@ class Feed:
             if self._seen.rounds.get(each.id) != state:
                 self._seen.rounds[each.id] = state
                 changed.append(each)
-                yield Event("round", _plain(each), campaign=each.campaign_id)
         while len(self._seen.rounds) > _MOST_TOLD:
             del self._seen.rounds[next(iter(self._seen.rounds))]
-        ids = {each.campaign_problem_id for each in changed}
-        if ids:
-            yield from self._problems(session, ids)
+        if not changed:
+            return
+        problems = list(self._problems(session, {each.campaign_problem_id for each in changed}))
+        devices = {event.data["id"]: event.device for event in problems}
+        for each in changed:
+            yield Event("round", _plain(each), devices[each.campaign_problem_id], each.campaign_id)
+        yield from problems
 
     def _problems(self, session: Session, ids: set[int]) -> Iterator[Event]:
         query = (

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, select
 
+from tuner.evidence.campaign_models import CampaignRow
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
 
@@ -27,6 +28,14 @@ def of_study(store: Store, study_id: int) -> Version:
         store, select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id), _best(of_its_problem),
         select(StudyRow.status).where(StudyRow.id == study_id),
     )  # fmt: skip
+
+
+def of_campaign(store: Store, campaign_id: int | None) -> bool:
+    """The version of a campaign's list of problems, which never changes once it is there; of no campaign for None."""
+    if campaign_id is None:
+        return False
+    with store.transaction() as session:
+        return session.scalar(select(CampaignRow.id).where(CampaignRow.id == campaign_id)) is not None
 
 
 def _best(*where: ColumnElement[bool]) -> Select[Any]:

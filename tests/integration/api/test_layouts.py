@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from gemmtune import Client
 from gemmtune.command import app
 from tests.recorded_store import HOSTILE
 
@@ -31,6 +32,8 @@ def test_a_layout_is_drawn(http: TestClient, kind: str) -> None:
     root = ElementTree.fromstring(drawn.text)
     fills = {shape.get("fill") for shape in root.iter() if shape.get("fill")}
     assert len(fills) > 1
+    with Client("http://localhost", transport=http._transport) as client:
+        assert client.layout_drawing(kind) == drawn.text
     assert {shape.get("class") for shape in root.iter()} >= {"paper", "ink"}
 
 

@@ -88,6 +88,13 @@ def test_a_campaign_runs_here_and_the_same_command_resumes_it(shell: CampaignShe
     ]
 
 
+def test_results_tell_problems_of_one_shape_apart(tmp_path: Path) -> None:
+    shell = CampaignShell(tmp_path, str(tmp_path / "store.db"))
+    shell("campaign", "create", "--ladder", "m=64 n=256 k=256 batch=1,2 epilogue=none,bias")
+    listed = shell("campaign", "results", "1").out.splitlines()
+    assert len({line.partition("NVIDIA")[0].strip() for line in listed if "64x256x256" in line}) == 4
+
+
 def test_what_runs_again_is_resumed_as_well(tmp_path: Path) -> None:
     shell = CampaignShell(tmp_path, str(tmp_path / "store.db"))
     words = ("campaign", "run", str(shell.home / "list.csv"), "--device", "recorded:h200", "--json")

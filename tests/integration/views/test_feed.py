@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
+from tests.support import DEVICE
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.feed import Feed
@@ -17,6 +18,16 @@ from tuner.views.rounds import ProgressBoard
 def store(database_url: str) -> Iterator[Store]:
     with Store.open(database_url) as opened:
         yield opened
+
+
+def test_a_round_is_told_as_one_of_its_device(store: Store) -> None:
+    fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
+    fleet.campaign(PROBLEMS[:2])
+    hands = [fleet.hand(number) for number in range(2)]
+    feed.poll()
+    for hand in hands:
+        hand.claimed()
+    assert [event.device for event in feed.poll() if event.name == "round"] == [DEVICE] * 2
 
 
 def test_what_a_cancelled_campaign_comes_to_is_told(store: Store) -> None:

@@ -239,9 +239,9 @@ class Sweeper:
         return changed
 
     def _finish_campaigns(self) -> int:
-        """Finishes campaigns whose problems have all ended."""
+        """Finishes campaigns whose problems have all ended, also paused ones: nothing is left to resume."""
         left = select(Item.id).where(Item.campaign_id == CampaignRow.id, Item.status.in_(("waiting", "open"))).exists()
-        ended = (CampaignRow.status == "running", ~left)
+        ended = (CampaignRow.status.in_(("running", "paused")), ~left)
         skipped = select(Item.reason).where(Item.campaign_id == CampaignRow.id, Item.status == "skipped").limit(1)
         because = func.coalesce(skipped.scalar_subquery(), "every problem has ended")
         return self._change(ended, CampaignRow, status="finished", stopped_because=because, finished_at=self._now())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -11,6 +13,7 @@ from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of
 from tests.integration.api.views.columns import column, knob
 from tests.recorded_store import DEVICE, NAMES, OTHER_DEVICE, Filled
+from tests.support import PROBLEM, keep_best
 from tuner.evidence.store import Store
 from tuner.views import bests, measurements
 from tuner.views.measurements import MeasurementColumns, Wanted
@@ -145,3 +148,18 @@ class TestMeasurements:
         body = http.get("/v1/measurements:columns", params={"campaign": filled.campaign}).json()
         assert set(column(body, "device_kind")) == {"recorded"}
         assert set(column(body, "problem")) == {problem.key for problem in filled.problems}
+
+
+def test_a_question_about_a_campaign_that_is_not_there_yet_has_another_answer_afterwards(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, TestClient(create_app(store)) as http:
+        keep_best(store)
+
+        def measured() -> tuple[int, int]:
+            asked = (http.get(f"/v1/{path}", params={"campaign": 1}) for path in ("measurements:columns", "failures"))
+            columns, failures = (answer.json() for answer in asked)
+            return columns["rows"], failures["measured"]
+
+        assert measured() == (0, 0)
+        problem = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
+        http.post("/v1/campaigns", json={"name": "late", "problems": [problem], "devices": [{"name": DEVICE}]})
+        assert measured() == (1, 1)

@@ -110,6 +110,8 @@ class TestFleet:
         assert launch["problems"] == len(NAMES)
         none = http.get("/v1/failures", params={"device": OTHER_DEVICE}).json()
         assert (none["total"], none["groups"]) == (0, [])
+        correct = http.get("/v1/failures", params={"outcome": "correct"}).json()
+        assert (correct["total"], correct["groups"]) == (0, [])
 
     def test_a_campaigns_problems_as_columns(self, http: TestClient, filled: Filled) -> None:
         path = f"/v1/campaigns/{filled.campaign}/problems"

@@ -85,6 +85,18 @@ def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fle
     ]  # fmt: skip
 
 
+def test_a_campaign_that_was_paused_in_its_last_round_ends_with_it(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    fleet.campaigns.pause(campaign.id)
+    fleet.sweeper.sweep()
+    assert fleet.campaigns.get(campaign.id).status is CampaignStatus.PAUSED
+    hand.work(task)
+    fleet.sweeper.sweep()
+    ended = fleet.campaigns.get(campaign.id)
+    assert (ended.status, ended.stopped_because) == (CampaignStatus.FINISHED, "every problem has ended")
+
+
 def lost_after_listening(fleet: Fleet) -> int:
     """The workers that are lost while a service hears nobody for as long as one may be silent."""
     for _ in range(3):
