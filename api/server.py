@@ -125,7 +125,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise SettingsError(f"can't listen on {host}:{port} ({error.strerror}): choose another --port") from error
+        raise SettingsError(
+            f"can't listen on {host}:{port} ({error.strerror}): choose another --host or --port"
+        ) from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _WRITE_SECONDS * 1000)
     for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):

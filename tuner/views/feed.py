@@ -210,7 +210,7 @@ class Feed:
         problems = list(self._problems(session, {each.campaign_problem_id for each in changed}))
         devices = {event.data["id"]: event.device for event in problems}
         for each in changed:
-            yield Event("round", _plain(each), devices[each.campaign_problem_id], each.campaign_id)
+            yield Event("round", _plain(each), devices.get(each.campaign_problem_id), each.campaign_id)
         yield from problems
 
     def _problems(self, session: Session, ids: set[int]) -> Iterator[Event]:

@@ -21,7 +21,7 @@ GIVEN: dict[str, Any] = {
     "format": "csv", "problem": {"m": 1, "n": 2, "k": 3}, "change": 1, "content": "digest",
 }  # fmt: skip
 #: Methods for which these bodies may be right: files, streams, and what has no answer.
-OF_TEXT = {"table_as", "remove_build", "metrics", "events", "watch_campaign"}
+OF_TEXT = {"table_as", "layout_drawing", "remove_build", "metrics", "events", "watch_campaign"}
 FOREIGN = {
     "empty": httpx2.Response(200), "null": httpx2.Response(200, text="null"), "list": httpx2.Response(200, json=[[1]]),
     "number": httpx2.Response(200, json=7), "page": httpx2.Response(200, text="<html>It works!</html>"),
