@@ -152,14 +152,14 @@ def is_set(name: str) -> bool:
 
 @cache
 def settings() -> Settings:
-    """The process's settings.
+    """The process's settings; a variable that is empty counts as unset.
 
     Raises:
         SettingsError: a variable has an invalid value, or a default needs the home folder that this user lacks.
     """
     variables = {name: f"GEMMTUNE_{name.upper()}" for name in Settings.model_fields}
     try:
-        return Settings.model_validate({name: os.environ[one] for name, one in variables.items() if one in os.environ})
+        return Settings.model_validate({name: os.environ[one] for name, one in variables.items() if is_set(name)})
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(["GEMMTUNE", *(str(part) for part in first["loc"])]).upper()

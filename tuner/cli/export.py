@@ -54,7 +54,7 @@ def export(
     tf32: Tf32 = False,
     block_scaled_as: BlockScaledAs = "",
     torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
-    gpus: Annotated[int, typer.Option(help="tunableop: number of GPUs; each one reads its own file.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="tunableop: number of GPUs; each one reads its own file.")] = 1,
     db: Db = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -67,6 +67,11 @@ def export(
     if everything and (format != _WHOLE or min_gain is not None or problems or neighbours != "plain"):
         others = "--format, --min-gain, --neighbours and --problems"
         raise ConfigError(f"--all is the whole table as json: leave out {others}")
+    if not exporter.OF_LIBRARY and (torch or gpus != 1):
+        raise ConfigError(f"--torch and --gpus are for tunableop: leave them out of {format}")
+    if not problems and (ms or tp != 1 or tf32 or block_scaled_as):
+        others = "--m, --tp, --tf32 and --block-scaled-as"
+        raise ConfigError(f"{others} are for the files of --problems: name one, or leave them out")
     if exporter.OF_LIBRARY and neighbours != "plain":
         raise ConfigError(f"{format} lists the library's kernels, which never start early: leave out --neighbours")
     keys = _listed(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None

@@ -46,3 +46,15 @@ def test_recordings_that_may_not_be_read_are_one_sentence(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "stat", refuse)
     with shell.around(), pytest.raises(SettingsError, match="theirs: Permission denied; name one that you may read"):
         settings()
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DB", "RECORDED_DIR", "PORT", "AUTH"):
+        monkeypatch.delenv(f"GEMMTUNE_{name}", raising=False)
+    settings.cache_clear()
+    unset = settings()
+    for name in ("DB", "RECORDED_DIR", "PORT", "AUTH"):
+        monkeypatch.setenv(f"GEMMTUNE_{name}", "")
+    settings.cache_clear()
+    assert settings() == unset
+    settings.cache_clear()
