@@ -142,19 +142,18 @@ class RecordedRound:
             return list(finalists)
         deciding = next((self._final[each] for each in (Policy.SUSTAINED, self.policy) if each in self._final), {})
         structures = {structure_of(finalist) for finalist in finalists}
-        timed = {
-            structure_of(one.config) for one in deciding.values()
-            if one.outcome is Outcome.CORRECT and is_own(one.config)
-        }  # fmt: skip
         every = (one.config for known in (deciding, *self._final.values()) for one in known.values())
         recorded = dict.fromkeys(
-            config for config in every
-            if is_own(config) and structure_of(config) in structures & timed
+            config for config in every if is_own(config) and structure_of(config) in structures
         )  # fmt: skip
         # A rule may be newer than the recording; the finalists themselves are candidates of today.
         legal = legal_among(self._recording.problem, recorded, self._recording.facts.profile)
+        timed = {
+            structure_of(one.config) for one in deciding.values()
+            if one.outcome is Outcome.CORRECT and one.config in legal
+        }  # fmt: skip
         others = (config for config in finalists if structure_of(config) not in timed)
-        return [*(config for config in recorded if config in legal), *others]
+        return [*(config for config in recorded if config in legal and structure_of(config) in timed), *others]
 
     def _replayed(self, config: Config) -> Measurement:
         recorded = self._screened.get(config.key)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
+from space.families.common import plain_twin
 from space.knobs import KnobValue
 from space.structures import by_structure
 from tuner.prediction.correction import Correction
@@ -56,7 +57,8 @@ class Order:
     Args:
         candidates: none twice.
         expected: of each of them.
-        winners: the predicted answer and winners of similar problems, most similar first; only candidates count.
+        winners: the predicted answer and winners of similar problems, most similar first; only candidates count. Of
+            one that starts early its plain twin counts: a search screens no other.
     """
 
     def __init__(self, candidates: Sequence[Config], expected: Expectation, winners: Sequence[Config] = ()) -> None:
@@ -65,7 +67,8 @@ class Order:
         self._ranking = np.argsort(expected.log_us, kind="stable")
         self._places = np.argsort(self._ranking)
         self._head = self._ranking[:REORDERED]
-        known = dict.fromkeys(self._row[config] for config in winners if config in self._row)
+        plain = map(plain_twin, winners)
+        known = dict.fromkeys(self._row[config] for config in plain if config in self._row)
         self._first = [int(self._ranking[0]), *list(known)[:MOST_WINNERS]] if candidates else []
         self._taken = np.zeros(len(candidates), dtype=np.bool_)
         #: Log times by row; NaN for a candidate that failed.

@@ -95,7 +95,7 @@ def record(
         store.finish_study(own.study.id, f"recorded {len(screened)} candidates")
     finals = store.final_series(own.study.id)
     path = folder / file_name(problem)
-    rows = [*theirs.rows(), *screened, *finals]
+    rows = [*theirs.rows(), *screened, *(own.failed_beside(finals[0]) if finals else ()), *finals]
     measured = [(row.measurement, row.provenance) for row in rows]
     write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
     return Recorded(path, len(screened), correct, tuple(stored.measurement for stored in finals))
@@ -155,3 +155,10 @@ class _Screening:
     def rows(self) -> list[StoredMeasurement]:
         """All screenings, including those of earlier runs."""
         return self._store.measurements_of(self.study.id, "screen")
+
+    def failed_beside(self, final: StoredMeasurement) -> list[StoredMeasurement]:
+        """What failed in the same finals: it may have been right in screening, and must not stand as right alone."""
+        finals = self._store.measurements_of(self.study.id, "final")
+        # Finals are stored together.
+        beside = (row for row in finals if row.taken_at == final.taken_at)
+        return [row for row in beside if row.measurement.outcome is not Outcome.CORRECT]

@@ -150,7 +150,8 @@ class CudaRound:
                 failed.append(bad)
                 left = [config for config in left if config != bad.config]
             except (Died, LostContext) as error:
-                tries, reason = tries + 1, str(error)
+                # Each finalist can end the process once more while it is made ready: `_arm_all` counts these.
+                tries, reason = tries + together, str(error)
                 if together and tries > 1:
                     left = left[: -(-len(left) // 2)]
             self._recover()

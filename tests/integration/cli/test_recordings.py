@@ -22,7 +22,7 @@ from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
 from tuner.evidence.store import Store
 from workers.errors import RecordingError
-from workers.measurement import Policy
+from workers.measurement import Measurement, Outcome, Policy
 from workers.recorded import RecordedWorker
 from workers.recording import read_recording
 
@@ -122,6 +122,28 @@ def test_of_a_tune_that_went_on_the_last_finals_are_saved(tmp_path: Path) -> Non
     run("export", path, "--format", "json", "--out", tmp_path / "bests")
     (entry,) = json.loads((tmp_path / "bests" / "bests.json").read_text())["entries"]
     assert (entry["config"]["key"], entry["versus_cublaslt_first"]["value"]) == (second.key, 13.0 / 10.4)
+
+
+def test_what_another_study_found_wrong_is_not_saved_as_right(tmp_path: Path) -> None:
+    """Else a build that the store serves no longer would be the recording's best, and win its replays."""
+    times = {CONFIGS[7]: 9.0, CONFIGS[8]: 9.5, CONFIGS[9]: 9.7}
+
+    def built(one: Measurement) -> Measurement:
+        return replace(one, build_digest=f"{CONFIGS.index(one.config):064x}")
+
+    with Store.open(database := f"sqlite:///{tmp_path / 'tuned.db'}") as store:
+        study = store.begin_study(study_key())
+        store.record_many(study.id, [built(measured(config)) for config in times], PROVENANCE)
+        finals = [built(measured(config, us, stage="final", policy=Policy.CHAIN)) for config, us in times.items()]
+        store.record_many(study.id, finals, PROVENANCE)
+        later = store.begin_study(study_key(), fresh=True)
+        store.record(later.id, built(measured(CONFIGS[7], outcome=Outcome.WRONG_RESULT)), PROVENANCE)
+        store.record_many(later.id, [built(measured(config)) for config in CONFIGS[8:10]], PROVENANCE)
+    (path,) = json.loads(run("save", tmp_path / "saved", "--db", database, "--json"))["written"]
+    run("export", path, "--format", "json", "--out", tmp_path / "bests")
+    (entry,) = json.loads((tmp_path / "bests" / "bests.json").read_text())["entries"]
+    assert entry["config"]["key"] == CONFIGS[8].key
+    assert CONFIGS[7] not in {one.config for one, _ in read_recording(Path(path)).measurements}
 
 
 def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from space.config import Config
 from space.errors import ProblemError
 from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, measured
@@ -15,7 +17,7 @@ from tuner.studying.recorder import record
 from workers.build import Build
 from workers.errors import RecordingError
 from workers.measurement import Measurement, Outcome
-from workers.recorded import RecordedWorker
+from workers.recorded import RecordedRound, RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
 
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(64, 129, 8)]
@@ -112,3 +114,25 @@ def test_turns_that_no_finals_take_are_refused_before_anything_is_measured(
     with pytest.raises(ProblemError, match="turns = 3"):
         record(store, worker, PROBLEM, tmp_path / "out", 4, 3)
     assert not list(store.page())
+
+
+def test_what_was_right_in_screening_and_wrong_in_finals_is_recorded_as_both(
+    store: Store, worker: RecordedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its replay would take the screening for a time in finals."""
+    finals, wrong = RecordedRound.finals, measured(CONFIGS[0], stage="final", outcome=Outcome.WRONG_RESULT)
+
+    def once_wrong(round_: RecordedRound, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        found = finals(round_, finalists, turns)
+        return tuple(replace(wrong, policy=one.policy) if one.config == CONFIGS[0] else one for one in found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordedRound, "finals", once_wrong)
+        path = record(store, worker, PROBLEM, tmp_path / "out", 100, 10).path
+    recorded = [one for one, _ in read_recording(path).measurements if one.config == CONFIGS[0]]
+    assert [(one.stage, one.outcome) for one in recorded] == [
+        ("screen", Outcome.CORRECT), ("final", Outcome.WRONG_RESULT)
+    ]  # fmt: skip
+    with RecordedWorker(path.parent, None) as replay:
+        replayed = replay.begin(PROBLEM).finals(CONFIGS[:2], 10)
+    assert {one.outcome for one in replayed if one.config == CONFIGS[0]} == {Outcome.WRONG_RESULT}

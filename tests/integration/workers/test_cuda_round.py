@@ -90,6 +90,9 @@ while True:
         case "finals":
             note("finals")
             if "56" in armed: os._exit(1)
+            if "88" in armed and not os.path.exists(log + ".timed"):
+                open(log + ".timed", "w").close()
+                os._exit(1)
             send(write_fd, dict(measurements=[]))
 """
 
@@ -178,6 +181,20 @@ def test_a_process_that_was_ended_once_is_blamed_on_nobody(worker: CudaWorker, o
 
 def test_a_finalist_at_which_the_process_was_ended_once_stays(worker: CudaWorker) -> None:
     assert worker.begin(PROBLEM).finals([config(64), config(40)], 5) == ()
+
+
+def test_none_is_left_out_where_the_process_ended_once_at_one_of_them_and_once_at_all(
+    worker: CudaWorker, log: Path
+) -> None:
+    finalists = [config(64), config(72), config(40), config(88)]
+    assert worker.begin(PROBLEM).finals(finalists, 5) == ()
+    assert log.read_text().splitlines()[-5:] == [*(f"arm {one.knobs_text}" for one in finalists), "finals"]
+
+
+def test_the_others_go_on_however_many_finalists_end_the_process_before(worker: CudaWorker) -> None:
+    bad = [config(16, stages=stages) for stages in range(2, 7)]
+    failed = worker.begin(PROBLEM).finals([config(64), *bad], 5)
+    assert [(one.config, one.outcome) for one in failed] == [(one, Outcome.LAUNCH) for one in bad]
 
 
 def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log: Path) -> None:

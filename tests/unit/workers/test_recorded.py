@@ -193,6 +193,19 @@ def test_what_a_newer_rule_forbids_takes_no_part(tmp_path: Path, monkeypatch: py
     assert (ours.config, library.config) == (raster(128, 2), LIBRARY[0])
 
 
+def test_a_finalist_stands_for_itself_where_rules_forbid_all_of_its_structure_that_were_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbidden = {raster(128, group) for group in (2, 8)}
+    monkeypatch.setattr(recorded, "legal_among", lambda problem, configs, device: {*configs} - forbidden)
+    replayed_finals(tmp_path, monkeypatch, LARGE, [])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    found = worker.begin(LARGE).finals([raster(128, 1)], 5)
+    assert [(one.config, one.policy) for one in found if one.config != LIBRARY[0]] == [
+        (raster(128, 1), RECORDED_SCREENING)
+    ]  # fmt: skip
+
+
 def test_failed_finals_say_nothing_of_how_much_longer_finals_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,13 @@ def test_winners_of_similar_problems_come_right_after_the_first() -> None:
     assert order.take(1) == [configs[1]]
 
 
+def test_of_a_winner_that_starts_early_the_plain_twin_comes_right_after_the_first() -> None:
+    configs = candidates(300)
+    early = configs[200].changed({"pdl": 1})
+    assert early not in configs
+    assert order_of(configs, (early,)).take(3) == [configs[0], configs[200], configs[1]]
+
+
 def test_of_many_winners_a_few_come_first_and_none_once_others_were_measured() -> None:
     configs = candidates(300)
     winners = tuple(configs[100:110])
