@@ -52,6 +52,9 @@ def difference(problem: Gemm, strides: Mapping[str, Strides], dense: Run, apart:
     random = np.random.default_rng(_SEED)
     by_name = {each.name: each for each in problem.operands()}
     matrices = {name: _random(each, random) for name, each in by_name.items() if each.role in ("input", "scale")}
+    for name, gaps in strides.items():
+        # Matrices of a batch may share lines, as windows over one buffer do.
+        matrices[name] = _seen(_laid_out(matrices[name], gaps), matrices[name], gaps).copy()
     size = by_name["c"].elements * DTYPE_BYTES[problem.dtype_c]
     try:
         results = []
@@ -81,8 +84,13 @@ def _laid_out(matrices: np.ndarray, lies: Strides | None) -> np.ndarray:
     batch, lines, width = matrices.shape
     size = matrices.itemsize
     held = np.full(((batch - 1) * lies.matrix + (lines - 1) * lies.line + width) * size, _BETWEEN, np.uint8)
-    view = np.lib.stride_tricks.as_strided(
+    _seen(held, matrices, lies)[...] = matrices
+    return held
+
+
+def _seen(held: np.ndarray, matrices: np.ndarray, lies: Strides) -> np.ndarray:
+    """What `held` has where matrices of this shape lie."""
+    size = matrices.itemsize
+    return np.lib.stride_tricks.as_strided(
         held.view(matrices.dtype), matrices.shape, (lies.matrix * size, lies.line * size, size)
     )
-    view[...] = matrices
-    return held

@@ -176,15 +176,21 @@ class Installed:
 
     def _prepared(self, product: Product) -> Kernel | None:
         if product not in self._loaded:
-            problem, device, shape, dtype, apart = product
-            # torch sets no device for an operator that Python computes.
-            with torch.cuda.device(device) if torch.cuda.is_available() else nullcontext():
-                made = kernels.prepare(("installed", self.number, product), problem, device, shape, dtype, "none",
-                                       source=self.source, strides=dict(apart))  # fmt: skip
+            made = self._made(product)
+            # Nobody launches what torch computes, which would ask again.
+            if isinstance(made, kernels.Absent) and made.lapse():
+                made = self._made(product)
             if isinstance(made, kernels.Absent) and made.pending:
                 return None
             self._loaded[product] = made if isinstance(made, Kernel) else None
         return self._loaded[product]
+
+    def _made(self, product: Product) -> Kernel | kernels.Absent:
+        problem, device, shape, dtype, apart = product
+        # torch sets no device for an operator that Python computes.
+        with torch.cuda.device(device) if torch.cuda.is_available() else nullcontext():
+            return kernels.prepare(("installed", self.number, product), problem, device, shape, dtype, "none",
+                                   source=self.source, strides=dict(apart))  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ calls
 

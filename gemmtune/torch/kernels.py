@@ -79,7 +79,7 @@ class Kernel:
     Attributes:
         call: launches it (`workers.cuda.calls.Call`).
         shape, dtype: of C.
-        aligned: each operand's name and the alignment of its address in bytes, in the order of `Copy`.
+        aligned: each operand's name and the alignment of its address in bytes, in the order of `Copy`, then of scales.
         zeroed: name and bytes of each scratch buffer that must hold zeros before a call.
         passing: name and bytes of each scratch buffer whose content does not outlive a call.
         proved: whether its results were verified for exactly this problem when it was measured.
@@ -100,12 +100,14 @@ class Kernel:
     build: str = ""
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, int, int, int] = field(init=False)
+    _scale_mask: int = field(init=False)
     _strides: tuple[int, ...] = field(init=False)
     _room: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         mask_a, mask_b, mask_c, mask_source = (bytes_ - 1 for _, bytes_ in self.aligned[:4])
         self._masks = mask_a, mask_b, mask_c, mask_source
+        self._scale_mask = max((bytes_ - 1 for _, bytes_ in self.aligned[5:]), default=0)
         self._strides = tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
         self._room = _room(self.passing), _room(self.zeroed)
 
@@ -137,6 +139,9 @@ class Kernel:
         mask_a, mask_b, mask_c, mask_source = self._masks
         if at_a & mask_a or at_b & mask_b or at_c & mask_c or at_source & mask_source:
             self._refuse((at_a, at_b, at_c, at_source))
+        at_scales = (scales[0].data_ptr(), scales[1].data_ptr()) if scales is not None else _NONE
+        if (at_scales[0] | at_scales[1]) & self._scale_mask:
+            self._refuse((0, 0, 0, 0, 0, *at_scales))
         at_bias = bias.data_ptr() if bias is not None else 0
         stream = current_stream(device)
         bound = self._bound.get(stream) or self._bind(stream)
@@ -144,7 +149,7 @@ class Kernel:
             # May be freed after the launch: torch reuses it only for later work on this stream.
             held = self._bring(bound) if self._room != _NONE else None
             if scales is not None:
-                bound.call.scale(scales[0].data_ptr(), scales[1].data_ptr())
+                bound.call.scale(*at_scales)
             bound.call(at_a, at_b, at_c, at_source, at_bias, alpha, beta)
             del held
         return out
@@ -335,7 +340,8 @@ def _looked_up(
     loaded, build_digest = made
     zeroed = {name: one.size_bytes for name, one in loaded.scratch.items() if one.zeroed}
     passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
-    aligned = tuple((name, loaded.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
+    names = "a", "b", "c", "source", "bias", *(("scale_a", "scale_b") if problem.scales else ())
+    aligned = tuple((name, loaded.alignment_bytes[name]) for name in names)
     # Nobody measured it on operands that lie like these.
     proved = found.source == "measured" and build_digest == found.build_digest and not strides
     return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest)

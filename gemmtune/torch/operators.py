@@ -89,7 +89,7 @@ def _biased(shape: tuple[int, ...]) -> Compute:
         assert bias is not None
         with uncast(a.device):
             flat = None if out is None else out.view(-1, shape[-1])
-            made = torch.addmm(bias, a.view(-1, a.shape[-1]), b, out=flat)
+            made = torch.addmm(bias, a.view(-1, a.shape[-1]), _alone_in(b), out=flat)
         return made.view(shape) if out is None else out
 
     return compute
@@ -238,7 +238,7 @@ class _Counted:
             made = torch.matmul(a.double(), b.double())
             return made.to(torch.int32) if out is None else out.copy_(made)
         flat = None if out is None else out.view(-1, self.shape[-1])
-        made = torch._int_mm(_matrix(a, self.k), b, out=flat)
+        made = torch._int_mm(_matrix(a, self.k), _alone_in(b), out=flat)
         return made.view(self.shape) if out is None else out
 
 
@@ -247,6 +247,11 @@ def _as_taken(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     if first.numel() == second.numel() == 1:
         return first.reshape(()), second.reshape(())
     return first.reshape(-1, 1), second.reshape(1, -1)
+
+
+def _alone_in(b: Tensor) -> Tensor:
+    """B as a matrix: of a batch, its only one."""
+    return b if b.dim() == 2 else b[0]
 
 
 def _matrix(a: Tensor, k: int) -> Tensor:

@@ -63,6 +63,7 @@ class Recording:
             said = next((value for value in args if isinstance(value, torch.dtype)), kwargs.get("out_dtype"))
             output, fast = str(said or getattr(kwargs.get("out"), "dtype", "") or ""), True
             if operator == "_scaled_mm":
+                output = output or str(args[0].dtype)
                 arrays += [None] * (5 - len(arrays))
                 arrays[4] = arrays[4] or _array(kwargs.get("bias"))
                 fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import expanduser  # which leaves an unknown user's name as it is
 from pathlib import Path
 from typing import Any, Final
 
@@ -218,12 +219,13 @@ def _open(asked: _Configuration) -> Source:
     text, trusted, neighbours = str(asked.named or ""), asked.trusted, asked.neighbours
     if text.startswith(("http://", "https://")):
         return Service(Client(text, token=asked.token, insecure=asked.insecure), trusted, neighbours)
-    if text and is_folder(Path(text)):
-        return exact(Path(text))
+    path = Path(expanduser(text))
+    if text and is_folder(path):
+        return exact(path)
     if text.endswith(".json"):
-        document = read_document(Path(text))
-        bests = TableBests(bests_in(document, Path(text)))
-        return Bests(bests, trusted, neighbours, library_in(document, Path(text)))
+        document = read_document(path)
+        bests = TableBests(bests_in(document, path))
+        return Bests(bests, trusted, neighbours, library_in(document, path))
     if text:
         _check_there(text)
     # What was named is only read: an empty store in place of a misspelt bundle would go on with guesses.
@@ -233,7 +235,7 @@ def _open(asked: _Configuration) -> Source:
 
 def _check_there(text: str) -> None:
     """Refuses a path at which nothing is: products would be computed by torch, and only a log would say so."""
-    if "://" not in text and not Path(text).expanduser().exists():
+    if "://" not in text and not Path(expanduser(text)).exists():
         raise TableError(
             f"{text} is not there: give configure() a table (….json) or a folder of `gemmtune export`, a store of "
             f"`gemmtune tune`, or the URL of a service"

@@ -42,6 +42,10 @@ class Absent:
         """Computes C, which is `out` if given."""
         return self.compute(a, b, bias, source, alpha, beta, out, scales)
 
+    def lapse(self) -> bool:
+        """Has the next call of its kind prepared anew if the time has come; whether it has."""
+        return False
+
     def writes(self, out: Tensor) -> bool:
         """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
         return holds(out, self.shape, self.dtype, self.device)
@@ -84,9 +88,15 @@ class ForNow(Absent):
         out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
         """Computes C, which is `out` if given; the next call asks again if the time has come."""
-        if time.monotonic() >= self.until:
-            self.forget(self)
+        self.lapse()
         return self.compute(a, b, bias, source, alpha, beta, out, scales)
+
+    def lapse(self) -> bool:
+        """Has the next call of its kind prepared anew if the time has come; whether it has."""
+        if time.monotonic() < self.until:
+            return False
+        self.forget(self)
+        return True
 
 
 def holds(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: int) -> bool:

@@ -74,6 +74,8 @@ def export(
         raise ConfigError(f"{others} are for the files of --problems: name one, or leave them out")
     if exporter.OF_LIBRARY and neighbours != "plain":
         raise ConfigError(f"{format} lists the library's kernels, which never start early: leave out --neighbours")
+    if not problems and (ms or tp > 1 or tf32 or block_scaled_as):
+        raise ConfigError("--m, --tp, --tf32 and --block-scaled-as say how the files of --problems are read: name one")
     keys = _listed(problems, asked_of(ms, tp, tf32, block_scaled_as)) if problems else None
     with existing_store(db) as store:
         if device not in {name for name, _ in store.devices()}:

@@ -232,6 +232,13 @@ def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:
             export(folder, "t.json", "--all", *words)
 
 
+def test_how_files_are_read_is_refused_without_files(folder: Path) -> None:
+    for words in (("--m", "16"), ("--tp", "2"), ("--tf32",), ("--block-scaled-as", "fp8_e4m3"), ("--all", "--tp", "2")):
+        with pytest.raises(ConfigError, match="say how the files of --problems are read"):
+            export(folder, "t.json", *words)
+    assert not (folder / "t.json").exists()
+
+
 def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     tied = Gemm.of(24, 4096, 4096)
     with Store.open(f"sqlite:///{folder}/store.db") as store:

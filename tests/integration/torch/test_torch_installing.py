@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import captures, install, installed, kernels  # noqa: E402
+from gemmtune.torch import captures, install, installed, kernels, torchs  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch.standing_in import LISTED, StandIn, operands  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
+
+PREPARE = kernels.prepare
 
 
 @pytest.fixture
@@ -94,3 +98,27 @@ def test_a_full_card_leaves_products_to_torch(written: Path, monkeypatch: pytest
     assert (made.launched, made.passed) == (0, 2)
     torch.mm(a, b)
     assert made.launched == 1
+
+
+def test_a_kernel_that_lacked_memory_is_loaded_a_minute_later(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, full = 100.0, True
+
+    def looked_up(problem: Gemm, *_: object) -> StandIn | str:
+        return torchs.Passing("no memory", torchs.MEMORY_SECONDS) if full else StandIn(problem)
+
+    # Tensors on the CPU have no device's number.
+    real = lambda key, problem, _, *rest, **more: PREPARE(key, problem, 0, *rest, **more)  # noqa: E731
+    monkeypatch.setattr(kernels, "prepare", real)
+    monkeypatch.setattr(kernels, "Kernel", StandIn)
+    monkeypatch.setattr(StandIn, "proved", True, raising=False)
+    monkeypatch.setattr(kernels, "_looked_up", looked_up)
+    monkeypatch.setattr(kernels, "_PREPARED", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for module in (kernels, torchs):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    assert launches(made) == 0
+    now, full = 159.0, False
+    assert launches(made) == 0
+    now = 161.0
+    assert launches(made) == 1

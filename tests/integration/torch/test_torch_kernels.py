@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -310,6 +311,27 @@ def test_scales_are_brought_to_the_algorithm_before_its_launch(state: State, lib
     ready.launch(a, b, None, None, 1.0, 0.0, out, scales)
     assert library.attributes["A_SCALE_POINTER"] == scales[1].data_ptr()
     assert library.attributes["B_SCALE_POINTER"] == scales[0].data_ptr()
+    assert len(library.calls) == 1
+
+
+def test_misaligned_scales_of_rows_are_refused_and_nothing_is_launched(state: State, library: Recorder) -> None:
+    """The library may read them by its widest loads."""
+    config, problem = LIBRARY.config({"algorithm": 66}), Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled_rowwise")
+    about = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=60 << 20)
+    source = SimpleNamespace(find=lambda *_: Found(config, "planted", "measured", "130200"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.cuda, "get_device_properties", lambda _: about)
+        patched.setattr(kernels, "power_limits_w", lambda _: (700.0, 700.0))
+        ready = kernels._looked_up(problem, 0, (64, 64), torch.bfloat16, source, {})
+    assert isinstance(ready, kernels.Kernel)
+    (a, b, out), scales = operands(), torch.ones(80)
+    for number, name in enumerate(("scale_a", "scale_b")):
+        given = [scales[:64], scales[:64]]
+        given[number] = scales[1:65]
+        with pytest.raises(Refused, match=f"^{name} starts at .* 16 bytes that cublaslt"):
+            ready.launch(a, b, None, None, 1.0, 0.0, out, (given[0], given[1]))
+    assert library.calls == []
+    ready.launch(a, b, None, None, 1.0, 0.0, out, (scales[:64], scales[16:]))
     assert len(library.calls) == 1
 
 

@@ -152,6 +152,18 @@ def test_a_bias_alone_is_added_by_the_operator_that_multiplies(
         computed(a, right.t(), bias=random(48, dtype=dtype))
 
 
+@pytest.mark.parametrize("right", [random(1, 64, 48), random(1, 48, 64).mT], ids=["rows", "columns"])
+def test_a_batch_of_one_is_computed_by_operators_of_matrices(calls: Calls, right: torch.Tensor) -> None:
+    a, bias = random(1, 32, 64), random(48)
+    out = torch.empty(1, 32, 48, dtype=BF16)
+    assert computed(a, right, out, bias=bias) is out
+    assert torch.equal(out[0], torch.addmm(bias, a[0], right[0]))
+    assert computed(a, right, bias=bias).shape == (1, 32, 48)
+    counted = random(1, 32, 64, dtype=INT8), random(1, 48, 64, dtype=INT8).mT
+    assert computed(*counted).shape == (1, 32, 48)
+    assert [name for name, _ in calls.noted] == ["_int_mm"]
+
+
 def test_8_bit_operands_that_the_operator_does_not_take_are_copied_as_bytes(calls: Calls) -> None:
     e4m3, e5m2 = random(64, 64, dtype=E4M3), random(64, 64, dtype=E5M2)
     store = torch.zeros(64 * 64 + 16, dtype=E4M3)

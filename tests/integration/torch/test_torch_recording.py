@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, gemm, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from tests.integration.torch.standing_in import BF16, LISTED, operands  # noqa: E402
+from tests.integration.torch.standing_in import BF16, E4M3, LISTED, operands  # noqa: E402
 from tuner.errors import ExportError  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
 
@@ -60,6 +60,22 @@ def test_the_output_dtype_that_a_product_was_asked_for_counts(tmp_path: Path) ->
         torch.mm(a, b)
     wide = Gemm(16, 128, 64, "bf16", "bf16", "f32", "f32", "nn")
     assert recording.shapes.counts == {wide: 1, Gemm.of(16, 128, 64, layout="nn"): 1}
+
+
+def test_8_bit_floats_that_are_asked_for_no_output_dtype_give_their_own(tmp_path: Path) -> None:
+    a, b, one = torch.zeros(32, 64).to(E4M3), torch.zeros(32, 64).to(E4M3).t(), torch.ones(())
+
+    def program() -> None:
+        assert torch._scaled_mm(a, b, one, one).dtype is E4M3
+        torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+
+    with record(tmp_path / "shapes.csv") as recording:
+        program()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as done:
+        program()
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert [problem.dtype_c for problem in recording.shapes.counts] == ["fp8_e4m3", "bf16"]
+    assert shapes_of([tmp_path / "trace.json"]).counts == recording.shapes.counts
 
 
 def test_what_multiplies_a_product_and_what_is_added_counts(tmp_path: Path) -> None:

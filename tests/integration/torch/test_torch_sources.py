@@ -15,8 +15,10 @@ pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make tes
 
 from gemmtune.torch import configure, sources
 from space.kinds.gemm import Gemm
+from tests.unit.tuner.tables.test_exporters import WON, entry, table
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
+from tuner.tables.entries import canonical
 
 
 def test_a_source_that_was_being_opened_does_not_outlive_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +65,28 @@ def test_a_path_at_which_nothing_is_is_refused_before_the_first_product(
         configure(named)
     assert sources.CHOSEN.generation == before
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", ["~/table.json", "~/bundle", "~/store.db"])
+def test_a_path_in_the_home_folder_that_is_there_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(WON))))
+    (tmp_path / "bundle").mkdir()
+    Store.open(f"sqlite:///{tmp_path}/store.db").close()
+    monkeypatch.setattr(sources, "exact", lambda path: path)
+    try:
+        configure(named)
+        found = sources.chosen()
+        assert found == tmp_path / "bundle" or isinstance(found, sources.Bests)
+    finally:
+        configure()
+
+
+def test_an_unknown_users_home_is_a_path_at_which_nothing_is() -> None:
+    with pytest.raises(TableError, match="is not there: give"):
+        configure("~nobody-has-this-name/table.json")
 
 
 @pytest.mark.parametrize("named", ["bundle", "store.db", "sqlite:///no_store.db"])

@@ -144,7 +144,8 @@ def operation_of(problem: Problem) -> tuple[str, str] | None:
     if not isinstance(problem, Gemm) or problem.dtype_a not in _DTYPES or problem.epilogue not in ("none", "bias"):
         return None
     word, output = _DTYPES[problem.dtype_a]
-    if (problem.dtype_b, problem.dtype_c) != (problem.dtype_a, output):
+    # torch has the library sum in f32.
+    if (problem.dtype_b, problem.dtype_c, problem.dtype_acc) != (problem.dtype_a, output, "f32"):
         return None
     letters, batched = _LETTERS[problem.layout], problem.batch > 1
     if batched and problem.epilogue == "bias":

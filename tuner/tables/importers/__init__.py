@@ -44,14 +44,18 @@ def shapes_of(paths: Iterable[Path], asked: Asked = Asked()) -> Shapes:  # noqa:
     """The shapes of all files together; one that breaks a rule refuses them all.
 
     Raises:
-        ProblemError: a file can't be read, no importer recognizes it, or values of M were asked for and no file
-            leaves M open.
+        ProblemError: a file can't be read, no importer recognizes it, values of M were asked for and no file leaves M
+            open, or GPUs that share layers and no file is of a model.
     """
-    leaves_m_open, found = False, []
+    models, logs, found = False, False, []
     for source in map(Source, paths):
         found.append(_of_file(source, asked))
-        leaves_m_open = leaves_m_open or huggingface.recognizes(source) or engines.is_log(source)
-    if asked.ms and not leaves_m_open:
+        models = models or huggingface.recognizes(source)
+        logs = logs or engines.is_log(source)
+    if asked.tp > 1 and not models:
+        raise ProblemError("--tp cuts the layers of a model's config.json, and none was given: other files list what "
+                           "each GPU multiplies; leave it out")  # fmt: skip
+    if asked.ms and not (models or logs):
         raise ProblemError("--m is for files that leave M open, a model's config.json or an engine's log, and none was "
                            "given: leave it out")  # fmt: skip
     return merged(found)

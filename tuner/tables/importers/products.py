@@ -126,8 +126,9 @@ def _dtypes(a: str, b: str, output: str, tf32: bool, fast: bool) -> tuple[str, s
 def _epilogue(operator: str, arrays: Sequence[Array | None], m: int, n: int, factors: tuple[float, float]) -> str:
     if operator in ADDING:
         added, (beta, alpha) = arrays[0], factors
-        # A vector is a bias; a matrix is a source that beta multiplies. What 0 multiplies is not read.
-        second = "" if beta == 0 else "bias" if added is not None and added.shape in ((n,), (1, n)) else "beta"
+        # A vector is a bias; a matrix like C is a source that beta multiplies. What 0 multiplies is not read.
+        vectors = ((n,),) if m == 1 else ((n,), (1, n))
+        second = "" if beta == 0 else "bias" if added is not None and added.shape in vectors else "beta"
         return "+".join(part for part in ("alpha" if alpha != 1 else "", second) if part) or "none"
     if operator == "_scaled_mm":
         bias = arrays[4] if len(arrays) > 4 else None

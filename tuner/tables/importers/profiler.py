@@ -60,7 +60,7 @@ def read(source: Source, asked: Asked) -> Shapes:
             said = arguments.get("Concrete Inputs")
             concrete = said if isinstance(said, list) else []
             fast = len(concrete) <= _FAST or str(concrete[_FAST]) == "True"
-            output = _output(operator, concrete)
+            output = _output(operator, concrete, arrays[0])
             factors = _factors(concrete) if operator in ADDING else FACTORS
             count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast, factors=factors)
     if named and not shaped:
@@ -140,10 +140,12 @@ def _whole(numbers: list[Any]) -> bool:
     return all(isinstance(each, int) and not isinstance(each, bool) and each in _NUMBER for each in numbers)
 
 
-def _output(operator: str, concrete: list[Any]) -> str:
+def _output(operator: str, concrete: list[Any], a: Array | None) -> str:
     """Dtype of C that the operator was asked for, which traces spell as a number of c10::ScalarType."""
     if operator == "_scaled_mm":
         said = concrete[_FAST - 1 : _FAST]
+        if said == [""] and a is not None:
+            return a.dtype  # asked for none, it has that of A
     else:
         # beta and alpha follow the dtype.
         scalars = _scalars(concrete)

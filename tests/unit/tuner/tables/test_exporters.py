@@ -244,7 +244,7 @@ def test_a_machine_has_one_to_1024_gpus(gpus: int) -> None:
 
 @pytest.mark.parametrize("problem", [
     Gemm.of(24, 64, 64, batch=4, epilogue="bias"), Gemm.of(24, 64, 64, "bf16,bf16,f32,f32"),
-    Gemm.of(24, 64, 64, "fp8_e4m3"), Gemm.of(24, 64, 64, epilogue="bias+relu"),
+    Gemm.of(24, 64, 64, "fp8_e4m3"), Gemm.of(24, 64, 64, epilogue="bias+relu"), Gemm.of(24, 64, 64, "fp16_acc16"),
 ], ids=str)  # fmt: skip
 def test_a_product_that_tunableop_has_no_word_for_has_no_row(problem: Gemm) -> None:
     assert operation_of(problem) is None

@@ -374,13 +374,15 @@ def test_what_breaks_a_format_is_refused_with_its_place(read: Read, name: str, c
         read(name, content)
 
 
-def test_values_of_m_that_no_file_uses_are_refused(read: Read, tmp_path: Path) -> None:
+def test_values_of_m_and_gpus_that_no_file_uses_are_refused(read: Read, tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="--m is for files that leave M open"):
         read("shapes.csv", "m,n,k\n1,2,3\n", ms=(4,))
     with pytest.raises(ProblemError, match="--m is for files that leave M open"):
         read("N=64,K=128,device_name=X,dtype=fp8_w8a8.json", '{"16": {}}', ms=(4,), block_scaled_as="fp8_e4m3")
     with pytest.raises(ProblemError, match="--m is for"):
         shapes_of([], Asked(ms=(4,)))
+    with pytest.raises(ProblemError, match="--tp cuts the layers of a model's config"):
+        read("shapes.csv", "m,n,k\n1,2,3\n", tp=2)
 
 
 def test_a_gzip_bomb_ends_at_the_limit(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

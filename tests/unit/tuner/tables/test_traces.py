@@ -53,6 +53,13 @@ def test_what_a_product_adds_is_a_bias_or_a_source(read: Read, shape: list[int],
     assert list(read(added).counts) == [Gemm.of(16, 128, 64, epilogue=epilogue)]
 
 
+@pytest.mark.parametrize(("shape", "epilogue"), [([128], "bias"), ([1, 128], "beta")])
+def test_what_a_single_row_adds_is_a_source_where_it_is_a_matrix(read: Read, shape: list[int], epilogue: str) -> None:
+    """As `install` takes it: a table's product with a bias would never be met."""
+    added = event("aten::addmm", [shape, [1, 64], [64, 128]], [[1] * len(shape), [64, 1], [1, 64]], [BF16] * 3)
+    assert list(read(added).counts) == [Gemm.of(1, 128, 64, epilogue=epilogue)]
+
+
 @pytest.mark.parametrize(("fast", "dtype"), [("True", "fp8_e4m3"), ("False", "fp8_e4m3_promoted")])
 def test_a_trace_says_how_8_bit_floats_are_summed(read: Read, fast: str, dtype: str) -> None:
     shapes: list[Any] = [[16, 64], [64, 128], [], [], [], [], [], []]
