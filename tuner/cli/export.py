@@ -69,9 +69,6 @@ def export(
         raise ConfigError(f"--all is the whole table as json: leave out {others}")
     if not exporter.OF_LIBRARY and (torch or gpus != 1):
         raise ConfigError(f"--torch and --gpus are for tunableop: leave them out of {format}")
-    if not problems and (ms or tp != 1 or tf32 or block_scaled_as):
-        others = "--m, --tp, --tf32 and --block-scaled-as"
-        raise ConfigError(f"{others} are for the files of --problems: name one, or leave them out")
     if exporter.OF_LIBRARY and neighbours != "plain":
         raise ConfigError(f"{format} lists the library's kernels, which never start early: leave out --neighbours")
     if not problems and (ms or tp > 1 or tf32 or block_scaled_as):

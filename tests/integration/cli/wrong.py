@@ -260,7 +260,6 @@ ON_A_STORE: Final[tuple[Case, ...]] = (
     ("export --device l40s --out {home}/t.json", 6, "nothing was tuned on 'NVIDIA L40S'"),
     ("export --format xml --out {home}/t.json", 3, "'xml' is unknown"),
     ("export --gpus 8 --out {home}/t.json", 3, "--torch and --gpus are for tunableop: leave them out of json"),
-    ("export --tf32 --out {home}/t.json", 3, "are for the files of --problems: name one, or leave them out"),
     ("export --out {home}/file/t.json", 5, "can't be written"),
     ("export --all --out ''", 5, "is a folder: name a file in it"),
     ("export --all --out {home}", 5, "is a folder: name a file in it"),
