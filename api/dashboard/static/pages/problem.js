@@ -9,12 +9,9 @@ import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 import { fact, headline, knobChips, summary } from "../parts/facts.js";
 import { ownLayouts } from "../parts/own_layouts.js";
-import { changesCard } from "../parts/problem/changes.js";
-import { clocksCard } from "../parts/problem/clocks.js";
-import { failuresCard } from "../parts/problem/failures.js";
 import { finalsCard } from "../parts/problem/finals.js";
-import { funnelCard } from "../parts/problem/funnel.js";
-import { historyCard, provenanceCard } from "../parts/problem/provenance.js";
+import { changesCard, failuresCard, funnelCard } from "../parts/problem/funnel.js";
+import { clocksCard, historyCard, provenanceCard } from "../parts/problem/provenance.js";
 import { searchCard } from "../parts/problem/search.js";
 import { tilesCard } from "../parts/problem/tiles.js";
 
