@@ -1,0 +1,34 @@
+"""Parts of pages: copied code asks for the problem that is shown, and figures are those that are stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import Opener
+
+#: What is asked, and what the call in torch and the one in C++ have to have of it.
+CALLS = {
+    "m=128&n=512&k=256&epilogue=bias%2Bgelu": ('gemm(a, b, bias=bias, activation="gelu")', "operands.bias = bias;"),
+    "m=128&n=512&k=256&epilogue=alpha%2Bbeta&batch=4": (
+        "gemm(a, b, alpha=alpha, source=source, beta=beta)", "operands.source = source;\noperands.beta = beta;"),
+    "m=128&n=512&k=256&dtype=fp8_e4m3&epilogue=scaled_rowwise%2Bbias": (
+        "gemm(a, b, scale_a=scale_a, scale_b=scale_b, bias=bias)", "operands.scale_b = scale_b;\noperands.bias"),
+    "m=128&n=512&k=256&dtype=fp8_e5m2_promoted": (
+        "b = empty(512, 256, dtype=torch.float8_e4m3fn).mT\nc = gemm(a, b, promoted=True)", "launch(stream, operands)"),
+    "m=128&n=512&k=256&dtype=fp8_e4m3,fp8_e4m3,fp16,f32": ("gemm(a, b, out_dtype=torch.float16)", "operands{a, b, c}"),
+    "m=128&n=512&k=256&dtype=tf32": (
+        'torch.set_float32_matmul_precision("high")', "operands{a, b, c};\nif (auto error = kernel.launch"),
+    "m=128&n=512&k=256&dtype=fp16_acc16": ("gemmtune.torch has no call for it", "operands{a, b, c}"),
+}  # fmt: skip
+
+
+class TestSnippets:
+    @pytest.mark.parametrize("asked", CALLS)
+    def test_the_code_computes_the_problem_that_is_asked(self, opened: Opener, asked: str) -> None:
+        page = opened(f"/?{asked}")
+        page.wait_for_selector(".answer .snippets")
+        in_torch, in_cpp = CALLS[asked]
+        page.click(".snippets button:text-is('torch')")
+        assert in_torch in page.inner_text(".snippets pre")
+        page.click(".snippets button:text-is('C++')")
+        assert in_cpp in page.inner_text(".snippets pre")
