@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.conftest import Opener
+from tests.browser.test_pages import PROBLEM, api
 
 #: What is asked, and what the call in torch and the one in C++ have to have of it.
 CALLS = {
@@ -32,3 +33,23 @@ class TestSnippets:
         assert in_torch in page.inner_text(".snippets pre")
         page.click(".snippets button:text-is('C++')")
         assert in_cpp in page.inner_text(".snippets pre")
+
+
+class TestClocks:
+    def test_energy_that_was_counted_under_another_policy_is_shown_and_not_estimated(
+        self, opened: Opener, url: str
+    ) -> None:
+        best = api(url, "/v1/best?m=4096&n=4096&k=4096")
+        evidence = best["evidence"]
+        clocks = {"sm_mhz": 1980, "memory_mhz": 3201, "power_w": 170.0, "temperature_c": 30, "throttle_reasons": []}
+        best["evidence"] = evidence | {"product_joules": None, "clocks": clocks}
+        study = api(url, f"/v1/studies/{evidence['study_id']}")
+        served = next(final for final in study["finals"] if final["measurement_id"] == evidence["measurement_id"])
+        study["finals"] = [final | {"product_joules": None} for final in study["finals"]]
+        study["finals"].append(served | {"policy": "sustained", "served": False, "product_joules": 0.1234})
+        study["tie_bands"]["sustained"] = 0.01
+        page = opened("/")
+        page.route("**/v1/best?*", lambda route: route.fulfill(json=best))
+        page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
+        page.goto(url + PROBLEM)
+        page.wait_for_selector("#clocks div:has-text('per product, measured') dd:text-is('123 mJ')")

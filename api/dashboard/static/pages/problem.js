@@ -17,7 +17,7 @@ import { tilesCard } from "../parts/problem/tiles.js";
 
 /** Cards that are made anew when a part arrives. @type {Record<string, string[]>} */
 const USED_BY = {
-  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard"], importance: ["changesCard"], outlook: ["searchCard"],
+  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard", "clocksCard"], importance: ["changesCard"], outlook: ["searchCard"],
   space: ["tilesCard", "searchCard", "funnelCard"], funnel: ["funnelCard"], history: ["historyCard"], defaults: [],
 };
 /** More measurements than this are sampled by the service. */

@@ -51,13 +51,14 @@ export function clocksCard(_page, got) {
     series: [{ name: "SM clock", unit: "MHz", token: "mark", kind, y: rows.map(clock) },
       { name: "board power", unit: "W", token: "loss", kind, below: true, y: rows.map(power) }],
     sentence: `${lasting}${step > 1 || table.sampled ? ` A sample: ${whole(rows.length)} of ${whole(table.total)} measurements.` : ""}`,
-  }}></chart-lines>${served(got.answer.evidence)}`;
+  }}></chart-lines>${served(got.answer.evidence, got.study?.finals ?? [])}`;
 }
 
-/** Clock, power and energy of the served measurement. @param {any} evidence */
-function served(evidence) {
-  const { clocks, product_joules: joules, median_us: time } = evidence ?? {};
+/** What is served; joules are counted under one policy for all. @param {any} evidence @param {any[]} finals */
+function served(evidence, finals) {
+  const { clocks, config, median_us: time } = evidence ?? {};
   if (!clocks) return nothing;
+  const joules = [evidence, ...finals].find((final) => final.config.key === config.key && final.product_joules && !final.revoked)?.product_joules;
   const energy = joules ?? (clocks.power_w ? clocks.power_w * time * 1e-6 : null);
   return html`<dl class="facts small">
     ${clocks.sm_mhz ? fact(`${number(clocks.sm_mhz)} MHz`, "SM clock, served") : nothing}
