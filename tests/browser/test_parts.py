@@ -53,3 +53,12 @@ class TestClocks:
         page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
         page.goto(url + PROBLEM)
         page.wait_for_selector("#clocks div:has-text('per product, measured') dd:text-is('123 mJ')")
+
+
+class TestCompare:
+    def test_the_energy_of_both_is_shown(self, opened: Opener, url: str) -> None:
+        counted = api(url, "/v1/measurements/2") | {"product_joules": 0.0009535}
+        page = opened("/")
+        page.route("**/v1/measurements/2", lambda route: route.fulfill(json=counted))
+        page.goto(f"{url}/compare?a=1&b=2")
+        page.wait_for_selector("tr:has-text('energy of a product, mJ') td:nth-child(3):text-is('0.954')")

@@ -378,6 +378,7 @@ declare namespace Api {
     note: string;
     verification: Verification | null;
     clocks: Clocks | null;
+    product_joules: number | null;
     build_digest: string;
     provenance: Provenance;
     study_id: number;
@@ -603,6 +604,7 @@ declare namespace Api {
     note: string;
     verification: Verification | null;
     clocks: Clocks | null;
+    product_joules: number | null;
     build_digest: string;
     provenance: Provenance;
     study_id: number;
