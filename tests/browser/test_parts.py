@@ -62,3 +62,13 @@ class TestCompare:
         page.route("**/v1/measurements/2", lambda route: route.fulfill(json=counted))
         page.goto(f"{url}/compare?a=1&b=2")
         page.wait_for_selector("tr:has-text('energy of a product, mJ') td:nth-child(3):text-is('0.954')")
+
+
+class TestFailures:
+    def test_a_wrong_result_that_is_not_listed_is_counted(self, opened: Opener, url: str) -> None:
+        body = api(url, "/v1/failures") | {"wrong_results": 3, "total": 70_000, "read": 50_000}
+        page = opened("/")
+        page.route("**/v1/failures*", lambda route: route.fulfill(json=body))
+        page.goto(f"{url}/failures")
+        page.wait_for_selector("div:has(dt:text-is('wrong results by our kernels')) dd.loss:text-is('✕ 3')")
+        page.wait_for_selector(".says:has-text('The newest 50,000 are shown.')")

@@ -445,6 +445,7 @@ declare namespace Api {
     total: number;
     read: number;
     measured: number;
+    wrong_results: number;
     groups: FailureGroupOut[];
     suspects: SuspectOut[];
   };
