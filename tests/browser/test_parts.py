@@ -72,3 +72,17 @@ class TestFailures:
         page.goto(f"{url}/failures")
         page.wait_for_selector("div:has(dt:text-is('wrong results by our kernels')) dd.loss:text-is('✕ 3')")
         page.wait_for_selector(".says:has-text('The newest 50,000 are shown.')")
+
+
+class TestEvidence:
+    def test_that_of_a_neighbour_is_not_taken_for_the_problems_own(self, opened: Opener, url: str) -> None:
+        key = "gemm:bf16,bf16,bf16,f32:nt:48x6144x4096:b1:none"
+        best = api(url, "/v1/best?m=48&n=6144&k=4096")
+        assert best["source"] == "nearest"
+        assert best["evidence"]["versus_cublaslt_first"]
+        for path in ("/?m=48&n=6144&k=4096", f"/problem?key={key}&device=NVIDIA+H200"):
+            page = opened(path, allowed="404")
+            page.wait_for_selector(".badge.nearest")
+            said = page.inner_text("main")
+            assert "of the roofline bound" in said
+            assert [words for words in ("cuBLASLt’s first choice", "wrong", "Compare it") if words in said] == []

@@ -7,7 +7,7 @@ import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
-import { fact, headline, knobChips, summary } from "../parts/facts.js";
+import { fact, headline, knobChips, own, summary } from "../parts/facts.js";
 import { ownLayouts } from "../parts/own_layouts.js";
 import { finalsCard } from "../parts/problem/finals.js";
 import { changesCard, failuresCard, funnelCard } from "../parts/problem/funnel.js";
@@ -38,7 +38,7 @@ export async function open(page) {
 
   // The address names the device as a rule; a store with several needs one.
   got.device = page.param("device") || (await devicesOf(page)).device;
-  const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
+  const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") }).then(own);
   const answer = ask();
   const asked = { ...P, device: got.device };
   /** @type {Record<string, Promise<any>>} */
