@@ -86,3 +86,20 @@ class TestEvidence:
             said = page.inner_text("main")
             assert "of the roofline bound" in said
             assert [words for words in ("cuBLASLt’s first choice", "wrong", "Compare it") if words in said] == []
+
+
+class TestFinals:
+    def test_under_the_policy_that_is_asked_finals_are_of_that_one(self, opened: Opener, url: str) -> None:
+        best = api(url, "/v1/best?m=4096&n=4096&k=4096")
+        evidence = best["evidence"]
+        study = api(url, f"/v1/studies/{evidence['study_id']}")
+        served = next(final for final in study["finals"] if final["measurement_id"] == evidence["measurement_id"])
+        other = "burst" if served["policy"] != "burst" else "chain"
+        study["finals"].append(served | {"policy": other, "served": False})
+        study["tie_bands"][other] = 0.02
+        best["evidence"] = evidence | {"policy": other}
+        page = opened("/")
+        page.route("**/v1/best?*", lambda route: route.fulfill(json=best))
+        page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
+        page.goto(f"{url}{PROBLEM}&policy={other}")
+        page.wait_for_selector(f"#finals h2:text-is('Finals under {other}')")
