@@ -103,3 +103,14 @@ class TestFinals:
         page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
         page.goto(f"{url}{PROBLEM}&policy={other}")
         page.wait_for_selector(f"#finals h2:text-is('Finals under {other}')")
+
+
+class TestFunnel:
+    def test_a_count_that_failed_can_be_asked_again(self, opened: Opener) -> None:
+        page = opened(PROBLEM, allowed="503")
+        page.route("**/v1/funnel?*legal=true*", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
+        page.click("#funnel button:text-is('Count')")
+        page.wait_for_selector("#funnel button:text-is('…')", state="detached")
+        page.unroute("**/v1/funnel?*legal=true*")
+        page.click("#funnel button:text-is('Count')")
+        page.wait_for_selector("#funnel button", state="detached")

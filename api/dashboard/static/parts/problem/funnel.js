@@ -18,9 +18,10 @@ export function funnelCard(page, got) {
   const ask = async () => {
     Object.assign(got, { counting: true, made: {} });
     page.redraw();
-    got.funnel = await page.get("/v1/funnel", { ...parameters(got.fields), device: got.device, legal: true });
-    got.made = {};
-    page.redraw();
+    got.funnel = await page.get("/v1/funnel", { ...parameters(got.fields), device: got.device, legal: true }).finally(() => {
+      Object.assign(got, { counting: false, made: {} });
+      page.redraw();
+    });
   };
   const counted = (/** @type {string} */ name) => count(steps.find((/** @type {any} */ step) => step.name === name)?.count);
   const product = funnel.steps[0].count;
