@@ -111,6 +111,7 @@ class Measured(BaseModel):
     note: str
     verification: Verification | None
     clocks: Clocks | None
+    product_joules: float | None = Field(description="energy of one product; null where none was counted")
     build_digest: str
     provenance: Provenance
     study_id: int

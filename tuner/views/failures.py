@@ -15,9 +15,11 @@ from tuner.errors import StoreError
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
+from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.hints import flags_of, tune_command
 from tuner.views import versions
+from workers.measurement import Outcome
 
 #: Failures that are read, newest first, and groups that are listed.
 MOST_READ: Final = 50_000
@@ -85,12 +87,14 @@ class Failures:
     Attributes:
         total: of failures; only the newest `read` of them are grouped.
         measured: measurements in all.
+        wrong_results: of our own kernels, whatever `outcome` is wanted; also those that are not read.
         groups: most frequent first.
     """
 
     total: int
     read: int
     measured: int
+    wrong_results: int
     groups: tuple[FailureGroup, ...]
     suspects: tuple[Suspect, ...]
 
@@ -120,6 +124,9 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
             failed = and_(failed, _Row.outcome == wanted.outcome)
         counts = func.count(_Row.id), func.count(_Row.id).filter(failed)
         measured, total = session.execute(select(*counts).where(*where)).one()
+        ours = select(func.count(_Row.id)).join(ConfigRow, ConfigRow.id == _Row.config_id)
+        ours = ours.where(*where, _Row.outcome == Outcome.WRONG_RESULT.value, ConfigRow.family != LIBRARY)
+        wrong = session.scalars(ours).one()
         query = (
             select(_Row.id, _Row.outcome, ConfigRow.family, _Row.detail, _Row.problem_id, _Row.config_id, _Row.taken_at)
             .join(ConfigRow, ConfigRow.id == _Row.config_id)
@@ -136,7 +143,7 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
             group.first, group.last = (number, at), group.last or (number, at)
         listed = sorted(groups.items(), key=lambda each: (-each[1].count, each[0]))[:MOST_GROUPS]
         found = tuple(_group(session, *key, group) for key, group in listed)
-        return Failures(total, len(rows), measured, found, _suspects(session, wanted))
+        return Failures(total, len(rows), measured, wrong, found, _suspects(session, wanted))
 
 
 def message_of(detail: str) -> str:

@@ -49,7 +49,9 @@ def counts_of(
 def funnel(store: Store, problem: Problem, device: DeviceProfile, counts: Sequence[Step]) -> Funnel:
     """The funnel of a problem on a device, from what `counts_of` found."""
     best = store.best(problem, device.name)
-    study = studies.in_short(store, best.winner.study_id) if best else None
+    # Where all candidates failed, nothing is served, but the newest study says what was measured.
+    newest = studies.page(store, problem, device.name, 2**31 - 1, 1) if best is None else []
+    study = studies.in_short(store, best.winner.study_id) if best else next(iter(newest), None)
     steps = (
         *counts,
         Step("measured", study.measured if study else 0), Step("correct", study.correct if study else 0),

@@ -378,6 +378,7 @@ declare namespace Api {
     note: string;
     verification: Verification | null;
     clocks: Clocks | null;
+    product_joules: number | null;
     build_digest: string;
     provenance: Provenance;
     study_id: number;
@@ -444,6 +445,7 @@ declare namespace Api {
     total: number;
     read: number;
     measured: number;
+    wrong_results: number;
     groups: FailureGroupOut[];
     suspects: SuspectOut[];
   };
@@ -603,6 +605,7 @@ declare namespace Api {
     note: string;
     verification: Verification | null;
     clocks: Clocks | null;
+    product_joules: number | null;
     build_digest: string;
     provenance: Provenance;
     study_id: number;

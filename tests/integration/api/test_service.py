@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,12 @@ class TestMeasurements:
             assert 'rel="next"' in response.headers["link"]
             params = {"limit": "4", "cursor": page["next"]}
         assert seen == [stored.id for stored in store.measurements_of(study.id)]
+
+    def test_one_has_the_joules_that_were_counted(self, http: TestClient, store: Store) -> None:
+        study = store.begin_study(study_key())
+        counted = replace(measured(FAMILY.config({})), product_joules=0.0009535)
+        kept = store.record(study.id, counted, PROVENANCE)
+        assert http.get(f"/v1/measurements/{kept.id}").json()["product_joules"] == 0.0009535
 
     def test_filters_filter(self, http: TestClient, store: Store) -> None:
         keep_best(store)

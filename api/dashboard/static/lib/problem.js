@@ -4,8 +4,6 @@ import { Refusal } from "./api.js";
 
 /** @typedef {{m: number, n: number, k: number, dtype: string, layout: string, batch?: number, epilogue?: string, kind?: string}} Fields */
 
-const WORDS = ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3_e5m2", "fp8_e4m3_promoted", "fp8_e5m2_promoted",
-  "fp16_acc16", "fp8_e4m3_acc16", "fp8_e5m2_acc16", "int8", "uint8"];
 const LAYOUTS = ["nt", "nn", "tn", "tt"];
 /** A, B, C and accumulator of the dtype words. */
 const OPERANDS = /** @type {Record<string, string>} */ ({
@@ -16,6 +14,7 @@ const OPERANDS = /** @type {Record<string, string>} */ ({
   "fp8_e4m3,fp8_e4m3,fp16,fp16": "fp8_e4m3_acc16", "fp8_e5m2,fp8_e4m3,fp16,fp16": "fp8_e5m2_acc16",
   "int8,int8,s32,s32": "int8", "uint8,uint8,s32,s32": "uint8",
 });
+const WORDS = Object.values(OPERANDS);
 const KEY = /^gemm:([\w,]+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):([\w+]+)$/;
 
 /** @param {string} key @returns {Fields | null} null for other kinds and for what is no key */
@@ -74,7 +73,7 @@ export function parse(text) {
   const fields = { m, n, k, dtype: "bf16", layout: "nt", batch: 1, epilogue: "none" };
   const rest = (text.slice(0, extents.index) + " " + text.slice(extents.index + extents[0].length)).toLowerCase();
   for (const word of rest.split(/[\s:;]+/).filter(Boolean)) {
-    const dtype = WORDS.find((known) => known === word) ?? WORDS.find((known) => known.startsWith(word) && word.length > 2);
+    const dtype = WORDS.find((known) => known === word || (known.startsWith(word) && word.length > 2));
     const batch = /^(?:b|batch=?|×|x)(\d+)$/.exec(word);
     if (LAYOUTS.includes(word)) fields.layout = word;
     else if (dtype) fields.dtype = dtype;

@@ -59,7 +59,7 @@ const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: i
 
 /** @param {any} it */
 const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w && number(it.clocks.power_w), "temperature, °C": it.clocks?.temperature_c,
-  throttled: it.clocks && (it.clocks.throttle_reasons.join(", ") || "no"), "energy, J": it.product_joules, taken: clock(it.taken_at) });
+  throttled: it.clocks && (it.clocks.throttle_reasons.join(", ") || "no"), "energy of a product, mJ": it.product_joules && number(it.product_joules * 1000), taken: clock(it.taken_at) });
 
 /** @param {any} a @param {any} b */
 function samples(a, b) {
@@ -67,5 +67,5 @@ function samples(a, b) {
     name: `${name}: ${it.config.family}`, note: `${it.samples_us.length} samples`, samples: it.samples_us, median: it.median_us, kind }));
   if (!strips.length || a.problem.key !== b.problem.key) return nothing;
   return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null, keyless: true,
-    sentence: "Every sample of both; marks are medians. The ratio above goes turn by turn where both are of the same finals." }}></chart-strips></section>`;
+    sentence: "Every sample of both; marks are medians. A ratio goes turn by turn within the same finals." }}></chart-strips></section>`;
 }

@@ -21,14 +21,14 @@ export async function open(page) {
       tally.set(name, { value: (tally.get(name)?.value ?? 0) + group.count, ours: group.family !== "cublaslt" });
     }
     const rows = [...tally].sort((a, b) => b[1].value - a[1].value);
-    const wrong = answer.groups.filter((/** @type {any} */ group) => group.outcome === "wrong_result" && group.family !== "cublaslt").length;
+    const { wrong_results: wrong, read } = answer;
     const filtered = Object.entries(asked).filter(([, value]) => value);
     page.show(() => html`<h1>What breaks, and is it ours?</h1>
       ${filtered.length ? html`<p>${filtered.map(([name, value]) => html`<span class="chip"><span>${name}</span> ${name === "problem" ? titleOfKey(value) : value}</span> `)} <a href="/failures">Show all</a></p>` : nothing}
       <dl class="facts"><div><dt>failed of ${count(answer.measured)} measurements${answer.total ? ` (${percent(answer.total / answer.measured, 2)})` : ""}</dt><dd>${count(answer.total)}</dd></div>
-        <div><dt>groups of wrong results by our kernels</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
+        <div><dt>wrong results by our kernels</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${count(wrong)}</dd></div>
         <div><dt>suspects that killed a worker or parked a problem</dt><dd>${answer.suspects.length}</dd></div></dl>
-      ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Every failure is kept with its reason, and no failing config is ever served. Purple bars are cuBLASLt’s.",
+      ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: `Every failure is kept with its reason, and no failing config is ever served. Purple bars are cuBLASLt’s.${read < answer.total ? ` The newest ${count(read)} are shown.` : ""}`,
         bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ ...Object.fromEntries(filtered), outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
         : html`<section class="card"><p class="sentence gain">${answer.measured ? "✓ Nothing failed." : `Nothing failed, because nothing is measured ${filtered.length ? "with these filters" : "yet"}.`}</p></section>`}
       ${answer.groups.map((/** @type {any} */ group) => card(page, group, unfolded))}

@@ -62,7 +62,7 @@ function chart(answer, asked, device) {
     series: [{ name: "best known", token: "ink", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
       { name: "roofline bound", token: "soft", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
       ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
-    sentence: `Time of the best known config at each M; both axes are logarithmic. ${used.length > 1 ? "Measured and recorded points are timed, the others estimated." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
+    sentence: `Time of the best known config at each M; both axes are logarithmic. ${used.length > 1 ? "Predicted and nearest points are estimated." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
     text: (/** @type {number} */ place) => { const rung = rungs[place]; return `M = ${rung.m}: ${us(rung.time_us)}, ${rung.source}${rung.time_us ? `, ${percent(rung.roofline_us / rung.time_us)} of the bound` : ""}`; },
     href: (/** @type {number} */ place) => `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}`,
   };

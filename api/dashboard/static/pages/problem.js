@@ -7,20 +7,17 @@ import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
-import { fact, headline, knobChips, summary } from "../parts/facts.js";
+import { fact, headline, knobChips, own, summary } from "../parts/facts.js";
 import { ownLayouts } from "../parts/own_layouts.js";
-import { changesCard } from "../parts/problem/changes.js";
-import { clocksCard } from "../parts/problem/clocks.js";
-import { failuresCard } from "../parts/problem/failures.js";
 import { finalsCard } from "../parts/problem/finals.js";
-import { funnelCard } from "../parts/problem/funnel.js";
-import { historyCard, provenanceCard } from "../parts/problem/provenance.js";
+import { changesCard, failuresCard, funnelCard } from "../parts/problem/funnel.js";
+import { clocksCard, historyCard, provenanceCard } from "../parts/problem/provenance.js";
 import { searchCard } from "../parts/problem/search.js";
 import { tilesCard } from "../parts/problem/tiles.js";
 
 /** Cards that are made anew when a part arrives. @type {Record<string, string[]>} */
 const USED_BY = {
-  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard"], importance: ["changesCard"], outlook: ["searchCard"],
+  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard", "clocksCard"], importance: ["changesCard"], outlook: ["searchCard"],
   space: ["tilesCard", "searchCard", "funnelCard"], funnel: ["funnelCard"], history: ["historyCard"], defaults: [],
 };
 /** More measurements than this are sampled by the service. */
@@ -41,7 +38,7 @@ export async function open(page) {
 
   // The address names the device as a rule; a store with several needs one.
   got.device = page.param("device") || (await devicesOf(page)).device;
-  const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
+  const ask = () => page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") }).then(own);
   const answer = ask();
   const asked = { ...P, device: got.device };
   /** @type {Record<string, Promise<any>>} */

@@ -14,9 +14,12 @@ function ratioFact(versus, rival) {
     <dd class=${word}>${SIGNS[word]} ${times(versus.value)}</dd></div>`;
 }
 
+/** Without evidence of another problem. @param {any} answer */
+export const own = (answer) => ({ ...answer, evidence: answer.evidence?.problem.key === answer.problem.key ? answer.evidence : null });
+
 /** An answer's source, and its numbers. @param {any} answer @param {unknown} [more] further facts */
 export function summary(answer, more = nothing) {
-  const { evidence, source, time_us: time, interval_us: range, roofline_us: bound } = answer;
+  const { evidence, source, time_us: time, interval_us: range, roofline_us: bound } = own(answer);
   return html`<p><span class="badge ${source}">${source}</span>
       ${evidence?.device_kind === "recorded" && source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
     <dl class="facts">

@@ -6,7 +6,9 @@ import { parameters } from "../lib/problem.js";
 import { html } from "../lib/view.js";
 
 const KEY = "gemmtune.snippet";
-const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "float16", tf32: "float32", fp8_e4m3: "float8_e4m3fn", fp8_e5m2: "float8_e5m2" });
+const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "float16", tf32: "float32", fp8_e4m3: "float8_e4m3fn", fp8_e5m2: "float8_e5m2", f32: "float32", s32: "int32" });
+/** What an epilogue reads. @type {Record<string, string[]>} */
+const READS = { alpha: ["alpha"], beta: ["source", "beta"], bias: ["bias"], scaled: ["scale_a", "scale_b"], scaled_rowwise: ["scale_a", "scale_b"] };
 
 /** @type {Record<string, (answer: any) => string>} */
 const WRITERS = { curl, Python: python, "command line": commandLine, torch, "C++": cpp };
@@ -70,15 +72,22 @@ function commandLine(answer) {
 }
 
 /** @param {any} answer */
-function torch(answer) {
-  const { m, n, k, dtype_a: dtype, layout, batch } = answer.problem;
-  const type = `torch.${TORCH[dtype] ?? dtype}`;
+function torch({ problem }) {
+  const { m, n, k, dtype_a: first, dtype_b: second, dtype_c: out, dtype_acc: sums, layout, batch, epilogue } = problem;
+  if (!layout || sums === "fp16") return "# gemmtune.torch has no call for it";
+  const typed = (/** @type {string} */ dtype) => `dtype=torch.${TORCH[dtype] ?? dtype}`;
   const lead = batch > 1 ? `${batch}, ` : "";
+  const other = second === first ? "" : `, ${typed(second)}`;
   const a = layout[0] === "n" ? `a = empty(${lead}${m}, ${k})` : `a = empty(${lead}${k}, ${m}).mT`;
-  const b = layout[1] === "t" ? `b = empty(${lead}${n}, ${k}).mT` : `b = empty(${lead}${k}, ${n})`;
-  return `import torch\nfrom gemmtune.torch import configure, gemm\n\nconfigure("${location.origin}")\n` +
-    `empty = lambda *shape: torch.empty(*shape, device="cuda", dtype=${type})\n${a}\n${b}\nc = gemm(a, b)`;
+  const b = layout[1] === "t" ? `b = empty(${lead}${n}, ${k}${other}).mT` : `b = empty(${lead}${k}, ${n}${other})`;
+  const given = [...read(problem).map((name) => `, ${name}=${name}`), epilogue.endsWith("lu") && `, activation="${epilogue.split("+").at(-1)}"`,
+    sums === "f32_promoted" && ", promoted=True", problem.dtype.includes(",") && `, out_${typed(out)}`];
+  return `import torch\nfrom gemmtune.torch import configure, gemm\n\nconfigure("${location.origin}")\n${first === "tf32" ? 'torch.set_float32_matmul_precision("high")\n' : ""}` +
+    `empty = lambda *shape, ${typed(first)}: torch.empty(*shape, device="cuda", dtype=dtype)\n${a}\n${b}\nc = gemm(a, b${given.filter(Boolean).join("")})`;
 }
+
+/** @param {any} problem */
+const read = ({ epilogue }) => String(epilogue).split("+").flatMap((part) => READS[part] ?? []);
 
 /** @param {any} answer */
 function cpp(answer) {
@@ -87,5 +96,6 @@ function cpp(answer) {
     `gemmtune::Bundle bundle;\nif (auto error = bundle.load("bundle")) return fail(error.message);\n` +
     `gemmtune::${kind} kernel;  // one for each stream\n` +
     `if (auto error = kernel.load(bundle, "${answer.problem.key}")) return fail(error.message);\n` +
-    "if (auto error = kernel.launch(stream, {a, b, c})) return fail(error.message);";
+    `gemmtune::Operands operands{a, b, c};\n${read(answer.problem).map((name) => `operands.${name} = ${name};\n`).join("")}` +
+    "if (auto error = kernel.launch(stream, operands)) return fail(error.message);";
 }

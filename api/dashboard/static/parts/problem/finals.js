@@ -13,8 +13,7 @@ export function finalsCard(page, got) {
   if (!finals) return html`<h2>Finals</h2>`;
   if (!finals.length) return html`<h2>Finals</h2><p class="note">None yet.</p>`;
   const policies = [...new Set(finals.map((/** @type {any} */ final) => final.policy))];
-  const served = finals.find((/** @type {any} */ final) => final.served);
-  const policy = policies.includes(page.param("finals")) ? page.param("finals") : served?.policy ?? policies[0];
+  const policy = [page.param("finals"), got.answer.evidence?.policy, ...policies].find((name) => policies.includes(name));
   const here = finals.filter((/** @type {any} */ final) => final.policy === policy && final.samples_us.length);
   const labels = names(here.map((/** @type {any} */ final) => final.config));
   const winner = got.answer.evidence?.measurement_id;

@@ -1,5 +1,8 @@
-import { ago, clock, number } from "../../lib/format.js";
+import "../../charts/lines.js";
+import { cell } from "../../lib/columns.js";
+import { ago, clock, number, whole } from "../../lib/format.js";
 import { html, nothing } from "../../lib/view.js";
+import { fact } from "../facts.js";
 
 const NAMES = /** @type {Record<string, string>} */ ({
   device: "device", device_uuid: "GPU", driver: "driver", nvrtc: "NVRTC", cublaslt: "cuBLASLt", kernel_source_digest: "kernel source", gemmtune: "gemmtune", seed: "seed",
@@ -27,4 +30,40 @@ export function historyCard(_page, got) {
       <td class="num">${item.measurement_id && item.previous_id ? html`<a href=${`/compare?a=${item.measurement_id}&b=${item.previous_id}`}>${number(item.median_us)}</a>` : number(item.median_us)}</td>
       <td>${item.reason}</td></tr>`)}</tbody></table></div>
     <p class="says">A slower best replaces a faster one only when the faster program is gone.</p>`;
+}
+
+/** Clock, power and energy of each measurement. @param {import("../../lib/page.js").Page} _page @param {any} got */
+export function clocksCard(_page, got) {
+  const table = got.measurements;
+  if (!table?.rows) return html`<h2>Clock and power</h2>`;
+  // A sample is shown: most values are never looked at.
+  const [clock, power, throttle] = ["sm_mhz", "power_w", "throttled"].map((name) => (/** @type {number} */ row) => cell(table.columns[name], row));
+  const step = Math.max(1, Math.ceil(table.rows / 2000));
+  const rows = [];
+  for (let row = 0; row < table.rows; row += step) if (clock(row) != null) rows.push(row);
+  if (!rows.length) return nothing;
+  const throttled = rows.filter(throttle).length;
+  // Lines between many measurements would be one block of colour.
+  const kind = rows.length > 400 ? "marks" : "line";
+  const lasting = throttled ? `${whole(throttled)} of ${whole(rows.length)} measurements were throttled: at the power limit a faster kernel lowers its own clock, so finals take turns.` : "None was throttled.";
+  return html`<chart-lines .data=${{
+    title: "Clock and power", xName: "measurement", yName: "SM clock, MHz", x: rows.map((_, place) => place + 1), tall: 290,
+    series: [{ name: "SM clock", unit: "MHz", token: "mark", kind, y: rows.map(clock) },
+      { name: "board power", unit: "W", token: "loss", kind, below: true, y: rows.map(power) }],
+    sentence: `${lasting}${step > 1 || table.sampled ? ` A sample: ${whole(rows.length)} of ${whole(table.total)} measurements.` : ""}`,
+  }}></chart-lines>${served(got.answer.evidence, got.study?.finals ?? [])}`;
+}
+
+/** What is served; joules are counted under one policy for all. @param {any} evidence @param {any[]} finals */
+function served(evidence, finals) {
+  const { clocks, config, median_us: time } = evidence ?? {};
+  if (!clocks) return nothing;
+  const joules = [evidence, ...finals].find((final) => final.config.key === config.key && final.product_joules && !final.revoked)?.product_joules;
+  const energy = joules ?? (clocks.power_w ? clocks.power_w * time * 1e-6 : null);
+  return html`<dl class="facts small">
+    ${clocks.sm_mhz ? fact(`${number(clocks.sm_mhz)} MHz`, "SM clock, served") : nothing}
+    ${clocks.power_w ? fact(`${number(clocks.power_w, 3)} W`, "board power") : nothing}
+    ${clocks.temperature_c ? fact(`${clocks.temperature_c} °C`, "temperature") : nothing}
+    ${energy ? fact(`${number(energy * 1000, 3)} mJ`, joules ? "per product, measured" : "per product, W × µs") : nothing}
+    ${clocks.throttle_reasons.length ? fact(clocks.throttle_reasons.join(", "), "throttled by") : nothing}</dl>`;
 }

@@ -36,7 +36,7 @@ export function tilesCard(page, got) {
       const expected = cells.expected_us?.[row]?.[column];
       if (state === "worth") return { kind: "untried", text: "·", hint: `worth trying, not tried${expected ? `, expected ${number(expected)} µs` : ""}` };
       const rule = cells.rule?.[row]?.[column];
-      return state === "illegal" ? { kind: "hatched", text: "", hint: `illegal: ${rule ?? "a rule"}` } : { kind: "dull", text: "", hint: `legal, not worth it: ${rule ?? "a rule"}` };
+      return state === "illegal" ? { kind: "hatched", text: "", hint: `illegal: ${rule ?? "a rule"}` } : { kind: "dull", text: "", hint: `not worth it: most break ${rule ?? "a rule"}` };
     },
   });
 }

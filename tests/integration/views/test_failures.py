@@ -1,0 +1,30 @@
+"""The view of failures: what it counts is true even where it does not list everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support import FAMILY, PROVENANCE, measured, study_key
+from tuner.evidence.store import Store
+from tuner.views import failures
+from tuner.views.failures import FailureFilter
+from workers.measurement import Outcome
+
+
+def test_wrong_results_are_counted_whatever_is_listed(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(database_url, create=True) as store:
+        study = store.begin_study(study_key())
+        for stages, outcome in ((2, Outcome.WRONG_RESULT), (3, Outcome.LAUNCH), (4, Outcome.LAUNCH)):
+            one = measured(FAMILY.config({"stages": stages}), outcome=outcome)
+            store.record(study.id, replace(one, samples_us=(), detail=f"{outcome.value} failed"), PROVENANCE)
+        monkeypatch.setattr(failures, "MOST_GROUPS", 1)
+        found = failures.failures(store, FailureFilter())
+        assert [group.outcome for group in found.groups] == ["launch"]
+        assert found.wrong_results == 1
+        assert failures.failures(store, FailureFilter(outcome="launch")).wrong_results == 1
+        assert failures.failures(store, FailureFilter(family="cublaslt")).wrong_results == 0
+        monkeypatch.setattr(failures, "MOST_READ", 1)
+        found = failures.failures(store, FailureFilter())
+        assert (found.read, found.total, found.wrong_results) == (1, 3, 1)
