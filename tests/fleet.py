@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from space.registry import family_named, problem_from_key
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import (
     Campaign,
@@ -192,6 +194,10 @@ class Fleet:
         rest = {"devices": (("NVIDIA H200", "cuda"),), "budget": CampaignBudget(candidates=20, rounds=11)} | rest
         request = CampaignRequest("test", tuple(problems), **rest)  # type: ignore[arg-type]
         return self.campaigns.create(request)[0]
+
+    def statuses(self, campaign_id: int) -> Counter[str]:
+        """Number of a campaign's problems by status; a status that none has is left out."""
+        return Counter(problem.status.value for problem in results.problems(self.store, campaign_id))
 
 
 def failing(config: Config, problem: Gemm, outcome: Outcome = Outcome.TIMEOUT) -> Measurement:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from tuner.evidence import tokens
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
 from tuner.fleet.checkup import Check, fleet_checkup, service_check
-
-
-@pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
-    with Store.open(database_url) as store:
-        yield Fleet(store)
 
 
 def looked(url: str) -> dict[str, Check]:

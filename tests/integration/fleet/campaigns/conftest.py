@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.fleet import Fleet
-from tuner.evidence.store import Store
 
 
 @pytest.fixture
-def fleet(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    # Batches of one size: these tests count rounds.
+def fleet(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     monkeypatch.setattr("tuner.studying.screening.batch_size", lambda tried: 16)
-    with Store.open(database_url) as store:
-        yield Fleet(store)
+    return fleet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
@@ -19,12 +18,6 @@ from tuner.errors import UnknownWorker, WorkerGone
 from tuner.evidence import changes
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import HeartbeatReply
-
-
-@pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
-    with Store.open(database_url) as store:
-        yield Fleet(store)
 
 
 def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:

@@ -4,7 +4,6 @@ measured them, on both kinds of database.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -14,7 +13,6 @@ import pytest
 from tests.fleet import PROBLEMS, Fleet
 from tests.support import FACTS, FAMILY, measured
 from tuner.errors import ResultRefused
-from tuner.evidence.store import Store
 from tuner.fleet.campaigns import reports, results
 from tuner.fleet.campaigns.checks import FEW_SAMPLES, MOST_RIVALS, MOST_SAMPLES, SAMPLES_OF_A_TURN, check_finals
 from tuner.fleet.campaigns.clock import now
@@ -29,12 +27,6 @@ from workers.measurement import Measurement, Policy
 
 #: The host slept, the clock was set, or all services were away.
 NIGHT: Final = timedelta(hours=12)
-
-
-@pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
-    with Store.open(database_url) as store:
-        yield Fleet(store)
 
 
 @pytest.mark.parametrize(("busy_seconds", "charged"), [(1.0, LONGEST_SECONDS), (3_000.0, 3_000.0)])

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
 import sqlalchemy as sa
 
 from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
 from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, failing
 from tuner.evidence.campaign_models import RoundRow
-from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import Campaign, CampaignStatus, ProblemStatus
-
-
-@pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
-    with Store.open(database_url) as store:
-        yield Fleet(store)
 
 
 def fail(hand: Hand) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -27,10 +26,6 @@ from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundRe
 from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.workers import LiveWorker, touch
 from workers.measurement import Measurement
-
-
-def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
-    return Counter(problem.status.value for problem in results.problems(fleet.store, campaign_id))
 
 
 def test_a_campaign_is_worked_off_and_says_what_it_gained(fleet: Fleet) -> None:

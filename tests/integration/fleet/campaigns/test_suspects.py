@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -16,10 +15,6 @@ from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
 from workers.measurement import Outcome
-
-
-def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
-    return Counter(problem.status.value for problem in results.problems(fleet.store, campaign_id))
 
 
 def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: Fleet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from unittest.mock import Mock
 
@@ -14,18 +13,11 @@ from tests.fleet import BY_HAND, PROBLEMS, Fleet, time_of
 from tests.support import measured
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow
-from tuner.evidence.store import Store
-from tuner.fleet.campaigns import results, sweep
+from tuner.fleet.campaigns import sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus
 
 SPENT = CampaignBudget(candidates=50, rounds=11, gpu_seconds=1.0)
-
-
-@pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
-    with Store.open(database_url) as store:
-        yield Fleet(store)
 
 
 def spend(fleet: Fleet, campaign_id: int, seconds: float) -> None:
@@ -34,11 +26,6 @@ def spend(fleet: Fleet, campaign_id: int, seconds: float) -> None:
     with fleet.store.transaction(writes=True) as session:
         row = sa.update(CampaignProblemRow).where(CampaignProblemRow.id == item.scalar_subquery())
         session.execute(row.values(gpu_seconds=seconds))
-
-
-def statuses(fleet: Fleet, campaign_id: int) -> dict[str, int]:
-    counts = results.progress(fleet.store, campaign_id).problems
-    return {status: count for status, count in counts.items() if count}
 
 
 def test_a_round_that_runs_when_the_gpu_time_is_spent_goes_on(fleet: Fleet) -> None:
@@ -50,11 +37,11 @@ def test_a_round_that_runs_when_the_gpu_time_is_spent_goes_on(fleet: Fleet) -> N
     hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
     spend(fleet, campaign.id, 1.0)
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"waiting": 1, "open": 1, "skipped": 1}
+    assert fleet.statuses(campaign.id) == {"waiting": 1, "open": 1, "skipped": 1}
     # Asked again, it is the same round with its whole budget.
     assert other.claimed() == running
     other.work(running)
-    assert statuses(fleet, campaign.id) == {"waiting": 1, "done": 1, "skipped": 1}
+    assert fleet.statuses(campaign.id) == {"waiting": 1, "done": 1, "skipped": 1}
 
 
 def test_a_campaign_that_does_not_run_keeps_its_problems(fleet: Fleet) -> None:
@@ -62,10 +49,10 @@ def test_a_campaign_that_does_not_run_keeps_its_problems(fleet: Fleet) -> None:
     spend(fleet, campaign.id, 2.0)
     fleet.campaigns.pause(campaign.id)
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"waiting": 2}
+    assert fleet.statuses(campaign.id) == {"waiting": 2}
     fleet.campaigns.resume(campaign.id)
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"skipped": 2}
+    assert fleet.statuses(campaign.id) == {"skipped": 2}
 
 
 def test_a_campaign_ends_with_its_own_last_problem_and_its_own_reason(fleet: Fleet) -> None:
@@ -176,7 +163,7 @@ def skipped_while_resting(fleet: Fleet, campaign_id: int, monkeypatch: pytest.Mo
     seen = list[int]()
 
     def rest() -> bool:
-        seen.append(statuses(fleet, campaign_id).get("skipped", 0))
+        seen.append(fleet.statuses(campaign_id).get("skipped", 0))
         return ended and seen[-1] > 0
 
     monkeypatch.setattr(fleet.sweeper, "_rest", rest)

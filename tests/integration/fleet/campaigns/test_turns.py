@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet, time_of
 from tests.support import measured
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
-
-
-def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
-    return Counter(problem.status.value for problem in results.problems(fleet.store, campaign_id))
 
 
 def test_pause_resume_and_cancel(fleet: Fleet) -> None:
@@ -24,7 +19,7 @@ def test_pause_resume_and_cancel(fleet: Fleet) -> None:
     hand.work(task)
     assert hand.claim() is None
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"done": 1, "waiting": 5}
+    assert fleet.statuses(campaign.id) == {"done": 1, "waiting": 5}
     fleet.campaigns.resume(campaign.id)
     task = hand.claimed()
     batch = hand.begin(task).propose()
@@ -33,7 +28,7 @@ def test_pause_resume_and_cancel(fleet: Fleet) -> None:
     hand.report(task, [measured(c, time_of(c), PROBLEMS[1]) for c in batch[:3]], handed_back=True)
     assert hand.claim() is None
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"done": 1, "skipped": 5}
+    assert fleet.statuses(campaign.id) == {"done": 1, "skipped": 5}
     # Measurements stay.
     assert results.problems(fleet.store, campaign.id)[1].tried == 3
 
@@ -89,11 +84,11 @@ def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet)
     time.sleep(0.1)
     hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"waiting": 1, "skipped": 5}
+    assert fleet.statuses(campaign.id) == {"waiting": 1, "skipped": 5}
     task = hand.claimed()
     assert task.candidates == 16
     assert hand.work(task) == []
     fleet.sweeper.sweep()
     ended = results.progress(fleet.store, campaign.id).campaign
     assert (ended.status, ended.stopped_because) == (CampaignStatus.FINISHED, "the campaign's GPU time is spent")
-    assert statuses(fleet, campaign.id) == {"done": 1, "skipped": 5}
+    assert fleet.statuses(campaign.id) == {"done": 1, "skipped": 5}
