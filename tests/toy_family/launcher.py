@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Final, cast
+from typing import Final
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -46,10 +46,6 @@ class ToyLauncher(PreparedLauncher):
         """Places of all addresses."""
         (read,) = passes[0][1].values
         return epilogue_places(read) | {name: Place(words=[word(read, name)]) for name in "ab"}
-
-    def epilogue(self, passes: Passes) -> GemmArguments:
-        """The only arguments."""
-        return cast("GemmArguments", passes[0][1].values[0])
 
 
 LAUNCHER: Final = ToyLauncher

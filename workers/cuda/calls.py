@@ -275,6 +275,6 @@ class _Wanted(Shared):
 def _placed(box: Box, address: int) -> TensorMap:
     room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGN_BYTES)
     aligned = -ctypes.addressof(room) % MAP_ALIGN_BYTES
-    made = (ctypes.c_char * 128).from_buffer(room, aligned)
-    ctypes.memmove(made, box.encode(address), 128)
+    made = (ctypes.c_char * MAP_BYTES).from_buffer(room, aligned)
+    ctypes.memmove(made, box.encode(address), MAP_BYTES)
     return made

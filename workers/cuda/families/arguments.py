@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from space.config import Config
 from space.families.common import group_width
+from workers.cuda.copies import Copy
 from workers.cuda.families.shared import Place, word
 
 #: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
@@ -70,6 +71,13 @@ class GemmArguments(ctypes.Structure):
         ("ldc", ctypes.c_longlong), ("batch_stride_c", ctypes.c_longlong),
         ("m", ctypes.c_int), ("n", ctypes.c_int), ("alpha", ctypes.c_float), ("beta", ctypes.c_float),
     )  # fmt: skip
+
+    def over(self, copy: Copy) -> Self:
+        """The same arguments with one copy's addresses of C and of what its epilogue reads, its alpha and its beta."""
+        made = type(self).from_buffer_copy(self)
+        made.c, made.source, made.bias = copy.c, copy.source or None, copy.bias or None
+        made.alpha, made.beta = copy.alpha, copy.beta
+        return made
 
 
 def epilogue_places(arguments: GemmArguments) -> dict[str, Place]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final, cast
+from typing import Final
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -77,10 +77,8 @@ class GemvLauncher(PreparedLauncher):
 
     def prepare(self, copy: Copy) -> Passes:
         """The arguments of one copy."""
-        made = GemvArguments.from_buffer_copy(self._of_every_copy)
-        made.a, made.b, made.c = copy.a, copy.b, copy.c
-        made.source, made.bias = copy.source or None, copy.bias or None
-        made.alpha, made.beta = copy.alpha, copy.beta
+        made = self._of_every_copy.over(copy)
+        made.a, made.b = copy.a, copy.b
         return ((self._launch, Arguments(made)),)
 
     @cached_property
@@ -93,9 +91,6 @@ class GemvLauncher(PreparedLauncher):
         ((_, arguments),) = passes
         (read,) = arguments.values
         return epilogue_places(read) | {name: Place(words=[word(read, name)]) for name in "ab"}
-
-    def epilogue(self, passes: Passes) -> GemmArguments:
-        return cast("GemmArguments", passes[0][1].values[0])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:

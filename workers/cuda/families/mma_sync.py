@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, cast
+from typing import Final
 
 from space.arch import VECTOR_BYTES
 from space.config import Config
@@ -125,11 +125,9 @@ class MmaSyncLauncher(PreparedLauncher):
 
     def prepare(self, copy: Copy) -> Passes:
         """The packing pass, where there is one, then the kernel."""
-        made = MmaSyncArguments.from_buffer_copy(self._of_every_copy)
+        made = self._of_every_copy.over(copy)
         for name, own in operands_of(self._config).items():
             setattr(made, name, self._packing.address(own, copy))
-        made.c, made.source, made.bias = copy.c, copy.source or None, copy.bias or None
-        made.alpha, made.beta = copy.alpha, copy.beta
         maps = [boxes(getattr(made, name)) for name, boxes in self._boxes.items()]
         return *self._packing.prepare(copy), (self._launch, Arguments(*maps, made))
 
@@ -159,9 +157,6 @@ class MmaSyncLauncher(PreparedLauncher):
             own: (of_maps.get(name, ()), [word(read, name)]) for name, own in owns.items()
         }
         return epilogue_places(read) | self._packing.places(packing, reads)
-
-    def epilogue(self, passes: Passes) -> GemmArguments:
-        return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:

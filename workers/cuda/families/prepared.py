@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -51,9 +51,10 @@ class PreparedLauncher(Launcher):
             `Shared` for, by name.
         """
 
-    @abstractmethod
-    def epilogue(self, passes: Passes) -> GemmArguments:
-        """The prepared arguments that hold alpha and beta."""
+    @staticmethod
+    def epilogue(passes: Passes) -> GemmArguments:
+        """The prepared arguments that hold alpha and beta: the kernel's last, in the last pass."""
+        return cast("GemmArguments", passes[-1][1].values[-1])
 
     def launch(self, stream: Stream, copy: Copy) -> None:
         """Runs it once, and prepares its arguments on the first run over a copy."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -127,9 +127,6 @@ class WgmmaLauncher(PreparedLauncher):
             map_a, map_b = map_b, map_a
         return found | self._packing.places(packing, {"a": ([map_a], ()), "b": ([map_b], ())})
 
-    def epilogue(self, passes: Passes) -> GemmArguments:
-        return cast("GemmArguments", passes[-1][1].values[-1])
-
     @property
     def alignment_bytes(self) -> dict[str, int]:
         """TMA asks for 16 bytes, and so does a direct store of eight 16-bit elements at once."""
@@ -197,9 +194,7 @@ class WgmmaLauncher(PreparedLauncher):
         return self._shared.maps(box)
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
-        arguments = type(self._of_every_copy).from_buffer_copy(self._of_every_copy)
-        arguments.c, arguments.source, arguments.bias = copy.c, copy.source or None, copy.bias or None
-        arguments.alpha, arguments.beta = copy.alpha, copy.beta
+        arguments = self._of_every_copy.over(copy)
         if isinstance(arguments, ScaledArguments):
             arguments.scale_a, arguments.scale_b = copy.scale_a or None, copy.scale_b or None
         return Arguments(map_a, map_b, map_c, arguments)
