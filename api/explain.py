@@ -13,8 +13,11 @@ from api.http_errors import responses
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Body, ConfigOut
 from space.arch import arch_named
-from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
+from space.config import Config
+from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
 from space.explain import Explanation, explain
+from space.family import Family
+from space.problem import Problem
 from space.registry import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
@@ -28,6 +31,17 @@ class ExplainIn(Body):
     family: str | None = Field(default=None, description="default: the arch's family with these knobs")
     device: str | None = Field(default=None, description="device whose limits apply; default: the arch's reference")
     arch: str = profile_named(DEFAULT_DEVICE).arch.name
+
+    def asked(self) -> tuple[Family, Problem, Config, DeviceProfile]:
+        """What `explain` takes.
+
+        Raises:
+            SpaceError: an unknown device, arch, family or knob, or a malformed problem.
+        """
+        device = profile_named(self.device) if self.device else reference_profile(arch_named(self.arch).name)
+        problem = self.problem.problem()
+        family = family_named(self.family) if self.family else family_with(device.arch.name, self.knobs, problem)
+        return family, problem, family.config(self.knobs), device
 
 
 @fields_of(
@@ -43,7 +57,4 @@ class ExplanationOut(BaseModel):
 )  # fmt: skip
 def explain_config(body: ExplainIn) -> Explanation:
     """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error."""
-    device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
-    problem = body.problem.problem()
-    family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)
-    return explain(family, problem, family.config(body.knobs), device)
+    return explain(*body.asked())

@@ -12,9 +12,6 @@ from api.explain import ExplainIn, ExplanationOut
 from api.http_errors import responses
 from api.views.kept import ViewsDependency
 from api.views.studies import FromAttributes
-from space.arch import arch_named
-from space.devices import profile_named, reference_profile
-from space.registry import family_named, family_with
 from tuner.tables.entries import fields
 from tuner.views.neighbours import (
     KnobStates,
@@ -67,9 +64,6 @@ class NeighboursOut(ExplanationOut):
 )  # fmt: skip
 async def explain_neighbours(body: ExplainIn, views: ViewsDependency) -> dict[str, Any]:
     """What every single change of a config does: legal, not worth trying, or illegal and by which rules."""
-    device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
-    problem = body.problem.problem()
-    family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)
-    config = family.config(body.knobs)
-    found = await views.run(lambda: neighbours(family, problem, config, device))
+    asked = body.asked()
+    found = await views.run(lambda: neighbours(*asked))
     return fields(found.explanation) | {"legal": found.explanation.legal} | fields(found)
