@@ -120,10 +120,10 @@ def right(worker: Worker, problem: Gemm, configs: Sequence[Config]) -> dict[Conf
     return found
 
 
-def share_of_first(configs: Sequence[Config], times_us: dict[Config, float], first: int = FIRST) -> float:
-    """The best time of all as a share of the best among the first few that are right."""
+def share_of_first(configs: Sequence[Config], times_us: dict[Config, float]) -> float:
+    """The best time of all as a share of the best among the first `FIRST` that are right."""
     ordered = [times_us[config] for config in configs if config in times_us]
-    return min(ordered) / min(ordered[:first])
+    return min(ordered) / min(ordered[:FIRST])
 
 
 def ceiling_rows(worker: Worker, problems: Sequence[Gemm], ceiling: Ceiling) -> Iterator[str]:

@@ -43,12 +43,12 @@ _MADE: Final = 50_000
 _WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
+def fill(store: Store, count: int) -> list[Gemm]:
     """Puts `count` bests of different problems into an empty store, and returns the problems.
 
     The first `_MADE` are made one by one; the others are copies by the database, of larger batches.
     """
-    dice = random.Random(seed)
+    dice = random.Random(0)
     made = min(count, _MADE)
     problems = list(_problems(dice, made))
     configs = _configs(dice)

@@ -55,10 +55,10 @@ def within(seconds: float, what: str, *logs: Path) -> Iterator[None]:
     say(f"{what}: {time.monotonic() - started:.1f} s")
 
 
-def until(holds: Callable[[], bool], pause_seconds: float = 0.1) -> None:
+def until(holds: Callable[[], bool]) -> None:
     """Polls until the condition holds; call it inside `within`, which limits it."""
     while not holds():
-        time.sleep(pause_seconds)
+        time.sleep(0.1)
 
 
 def give_up(reason: str, logs: Sequence[Path]) -> None:

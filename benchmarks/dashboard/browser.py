@@ -24,6 +24,8 @@ FLAGS: Final = (
     "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-gpu", "--no-first-run", "--enable-precise-memory-info", f"--disable-features={','.join(_DISABLED)}",
 )  # fmt: skip
+#: Loads of a page of which the median counts.
+_TIMES: Final = 5
 #: Runs before a page's own scripts: when a selector first matches, in ms since navigation; and all long tasks.
 _CLOCKS: Final = """
 globalThis.longTasks = [];
@@ -64,20 +66,20 @@ def tab(browser: Browser, url: str, **options: Any) -> Iterator[Page]:  # noqa: 
     context.close()
 
 
-def ready_ms(browser: Browser, url: str, selectors: list[str], times: int = 5) -> tuple[float, float]:
+def ready_ms(browser: Browser, url: str, selectors: list[str]) -> tuple[float, float]:
     """Median time until all selectors match, and the longest task of the main thread, in ms."""
     taken, longest = [], 0.0
-    for _ in range(times):
+    for _ in range(_TIMES):
         with tab(browser, url) as page:
             taken.append(float(page.evaluate("selectors => when(selectors)", selectors)))
             longest = max([longest, *page.evaluate("longTasks")])
     return statistics.median(taken), longest
 
 
-def paint_ms(browser: Browser, url: str, times: int = 5) -> float:
+def paint_ms(browser: Browser, url: str) -> float:
     """Median time of the first contentful paint in ms."""
     taken = []
-    for _ in range(times):
+    for _ in range(_TIMES):
         with tab(browser, url) as page:
             page.wait_for_selector("main h1")
             page.wait_for_timeout(100)
