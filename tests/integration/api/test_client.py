@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from api.access import AccessPolicy
 from api.app import create_app
 from gemmtune import Client, GemmtuneError
+from tests.fleet import eventually
 from tests.integration.answering.test_policies import PROBLEM as POLICIES
 from tests.integration.answering.test_policies import keep_policies
 from tests.integration.api.asking import serving
@@ -24,18 +24,10 @@ def url(store: Store) -> Iterator[str]:
         yield address
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """The follower polls several times a second; far more than that is a failure."""
-    until = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_the_client_asks_a_real_server(url: str, store: Store) -> None:
     best = keep_best(store)
     with Client(url) as client:
-        wait_until(lambda: client.best(256, 256, 256).source == "measured")
+        eventually(lambda: client.best(256, 256, 256).source == "measured")
         answer = client.best(256, 256, 256)
         assert (answer.source, dict(answer.knobs), answer.family) == ("measured", best.config.knobs, "sm90_wgmma")
         assert client.explain(256, 256, 256, {"stages": 16})["legal"] is False
@@ -54,7 +46,7 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
     keep_policies(store)
     shape = (POLICIES.m, POLICIES.n, POLICIES.k)
     with Client(url) as client:
-        wait_until(lambda: client.best(*shape).source == "measured")
+        eventually(lambda: client.best(*shape).source == "measured")
         assert client.best(*shape).time_us == 10.0
         assert client.best(*shape, policy="burst").time_us == 9.0
         early = client.best(*shape, neighbours="pdl")

@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx2
 import pytest
 
 from benchmarks.ports import free_port
+from tests.fleet import eventually
 from tests.integration.api.asking import ASKED
 from tests.shell import Shell
 from tests.support import FACTS, keep_best
@@ -51,7 +51,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
         try:
             # One client: each reads the machine's certificates anew, which would take time from the service.
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as http:
-                _wait(lambda: _ready(http, process, log))
+                eventually(lambda: _ready(http, process, log))
             yield Serving(process, port, log)
         finally:
             process.kill()
@@ -92,9 +92,9 @@ def test_tokens_made_and_revoked_by_command_count_in_a_running_service(folder: P
         def status() -> int:
             return httpx2.get(f"{ours.url}/v1/best", params=ASKED, headers=headers).status_code
 
-        _wait(lambda: status() == 200)
+        eventually(lambda: status() == 200)
         tokens.revoke(store, "reader")
-        _wait(lambda: status() == 401)
+        eventually(lambda: status() == 401)
 
 
 def test_head_leaves_its_connection_to_the_next_request(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_head_leaves_its_connection_to_the_next_request(folder: Path) -> None:
 def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
     with serving(folder) as ours, _batch_under_way(ours) as (asking, body):
         ours.process.send_signal(signal.SIGTERM)
-        _wait(lambda: not _listening(ours.port))
+        eventually(lambda: not _listening(ours.port))
         asking.sendall(body)
         assert asking.recv(1000).startswith(b"HTTP/1.1 200")
         assert ours.process.wait(120) == 0
@@ -119,7 +119,7 @@ def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
 def test_told_twice_it_stops_at_once(folder: Path) -> None:
     with serving(folder) as ours, _batch_under_way(ours):
         ours.process.send_signal(signal.SIGTERM)
-        _wait(lambda: not _listening(ours.port))
+        eventually(lambda: not _listening(ours.port))
         ours.process.send_signal(signal.SIGTERM)
         # A body under way has 20 s.
         assert ours.process.wait(18) == 0
@@ -154,13 +154,6 @@ def _listening(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _wait(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_workers_are_told_the_heartbeat_that_the_service_was_set_to(

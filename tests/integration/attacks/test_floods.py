@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from api.streams import MOST_CALLER_STREAMS
+from tests.fleet import eventually
 from tests.integration.attacks.conftest import Others, Service
 
 MIB = 2**20
@@ -152,9 +153,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_failure_of_the_ser
     with _connection(service) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         one.sendall(_head("POST", "/v1/campaigns", headers) + b"{")
-    until = time.monotonic() + 20
-    while '"left"' not in service.log.read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    eventually(lambda: '"left"' in service.log.read_text(), 20)
     said = [json.loads(line) for line in service.log.read_text().splitlines() if '"left"' in line]
     assert [(line["event"], line["level"], line["status"]) for line in said] == [("request", "info", 400)]
 
