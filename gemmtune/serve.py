@@ -49,15 +49,7 @@ def serve(
         policy = access.decide(
             cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
         )
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        if policy.tokens:
-            notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")
-            if not access.is_loopback(host):
-                notes.print("plain HTTP exposes tokens to the network: put a TLS proxy in front")
-        else:
-            notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
-            notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'")
-        notes.print(f"the page: {address}/")
+        _say_address(policy, host, port)
         if not demo:
             recordings = recorded_bests(config.recorded_dir)
             server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)
@@ -68,3 +60,16 @@ def serve(
         folder = config.recorded_dir / "h200"
         server.serve(store, listener, policy, config.model_dir, TIMING,
                      beside=lambda app: replaying(app, store, folder))  # fmt: skip
+
+
+def _say_address(policy: access.AccessPolicy, host: str, port: int) -> None:
+    """Prints where the service listens, and who may call it."""
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    if policy.tokens:
+        notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")
+        if not access.is_loopback(host):
+            notes.print("plain HTTP exposes tokens to the network: put a TLS proxy in front")
+    else:
+        notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
+        notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'")
+    notes.print(f"the page: {address}/")

@@ -84,21 +84,7 @@ def export(
     options = ExportOptions(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
     kept = guarded(found.document, MIN_GAIN if min_gain is None else min_gain, keys)
     kept = exporter.writable(_with_uncompared(kept, found.uncompared), options)
-    files = exporter.files(kept, options)
-    if exporter.FOLDER:
-        export_folder(out, files)
-    else:
-        export_files({Path(name): content for name, content in files.items()})
-    changed = stale(device, kept.entries)
-    lines = _lines(_written(out, exporter, files), kept, found, changed)
-    if format == _WHOLE and kept.left_out:
-        lines.append("--all exports those too, with their evidence")
-    if step := exporter.next_step(kept, options):
-        lines.append(step)
-    report = {"out": str(out), "files": sorted(files), "entries": len(kept.entries), "min_gain": kept.min_gain,
-              "library": len(kept.library), "left_out": dict(kept.left_out),
-              "stale": changed, "never_tuned": found.never_tuned}  # fmt: skip
-    say("\n".join(lines), report, as_json)
+    _export_guarded(kept, found, exporter, options, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +135,24 @@ def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> No
     lines += _changed(changed)
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
               "stale": changed}  # fmt: skip
+    say("\n".join(lines), report, as_json)
+
+
+def _export_guarded(kept: Guarded, found: _Found, exporter: Exporter, options: ExportOptions, as_json: bool) -> None:
+    out, files = Path(options.name), exporter.files(kept, options)
+    if exporter.FOLDER:
+        export_folder(out, files)
+    else:
+        export_files({Path(name): content for name, content in files.items()})
+    changed = stale(kept.device, kept.entries)
+    lines = _lines(_written(out, exporter, files), kept, found, changed)
+    if exporter.NAME == _WHOLE and kept.left_out:
+        lines.append("--all exports those too, with their evidence")
+    if step := exporter.next_step(kept, options):
+        lines.append(step)
+    report = {"out": str(out), "files": sorted(files), "entries": len(kept.entries), "min_gain": kept.min_gain,
+              "library": len(kept.library), "left_out": dict(kept.left_out),
+              "stale": changed, "never_tuned": found.never_tuned}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 

@@ -13,7 +13,7 @@ from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import Finals, finals_of
 from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, existing_store, opened_bests
-from tuner.cli.output import console, counted, emit, print_comparison, show
+from tuner.cli.output import console, counted, emit, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy
 from tuner.evidence.stats import median_interval_us
@@ -66,12 +66,7 @@ def best(
             if rollback:
                 store.roll_back(problem, device, rollback)
             changes = store.best_changes(problem, device)
-        if not changes:
-            # A name that no card has never had one; the error names the cards that it may mean.
-            profile_named(device)
-        show({"changes": changes}, as_json, _show_changes)
-        if not (changes or as_json):
-            console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}`")
+        _show_changes(changes, problem, device, as_json)
         return
     config = settings()
     with opened_bests(db) as bests:
@@ -137,8 +132,16 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         console.print("times are replayed from a recording; no GPU was used")
 
 
-def _show_changes(found: dict[str, list[BestChange]]) -> None:
-    for each in found["changes"]:
+def _show_changes(changes: list[BestChange], problem: Problem, device: str, as_json: bool) -> None:
+    if not changes:
+        # A name that no card has never had one; the error names the cards that it may mean.
+        profile_named(device)
+    if as_json:
+        emit({"changes": changes})
+        return
+    if not changes:
+        console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}`")
+    for each in changes:
         time = f"{each.median_us:.6g} µs" if each.median_us else "none"
         console.print(f"{each.id}  {each.at:%Y-%m-%d %H:%M} UTC  {each.policy.value}  {time}: {each.reason}")
         if each.config_key:
