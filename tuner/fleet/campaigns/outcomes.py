@@ -148,27 +148,35 @@ def conclude(
     if isinstance(decided, NothingCorrect):
         _measure_anew(session, round_, f"nothing correct: {decided}", most_attempts, at)
     elif decided is not None:
-        as_stored = {id(entry.measurement): entry for entry in stored}
-        won = [
-            replace(best, winner=as_stored.get(id(best.winner.measurement), best.winner), tried=item.tried,
-                    failed=dict(item.failed))
-            for best in decided
-        ]  # fmt: skip
-        remarks = bests.put(session, won)
-        if why := quarantined(won[0].device):
-            park(item, f"quarantined: {why}", "", at)
-            return
-        best, because = won[0], "; ".join([because, *remarks])
-        item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, best.winner.id
-        item.attempts = 0
-        item.versus_first = asdict(best.versus_first) if best.versus_first else None
-        item.versus_best = asdict(best.versus_best) if best.versus_best else None
+        _finish(session, item, because, decided, stored, at)
     elif _any_correct(item):
         measured = outcomes(session, study_id).keys()
         record_failure(round_, item, "the worker ended the study without its finals", measured, most_attempts, at)
     else:
         kinds = ", ".join(f"{count} {kind}" for kind, count in item.failed.items()) or "none tried"
         _measure_anew(session, round_, f"nothing correct: {kinds}", most_attempts, at)
+
+
+def _finish(
+    session: Session, item: CampaignProblemRow, because: str, decided: Sequence[Best],
+    stored: Sequence[StoredMeasurement], at: datetime,
+) -> None:  # fmt: skip
+    """Stores a problem's winners, and ends it with the served one; parks it where its card is in quarantine."""
+    as_stored = {id(entry.measurement): entry for entry in stored}
+    won = [
+        replace(best, winner=as_stored.get(id(best.winner.measurement), best.winner), tried=item.tried,
+                failed=dict(item.failed))
+        for best in decided
+    ]  # fmt: skip
+    remarks = bests.put(session, won)
+    if why := quarantined(won[0].device):
+        park(item, f"quarantined: {why}", "", at)
+        return
+    best, because = won[0], "; ".join([because, *remarks])
+    item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, best.winner.id
+    item.attempts = 0
+    item.versus_first = asdict(best.versus_first) if best.versus_first else None
+    item.versus_best = asdict(best.versus_best) if best.versus_best else None
 
 
 def _measure_anew(session: Session, round_: RoundRow, reason: str, most_attempts: int, at: datetime) -> None:
