@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
+from space.problem import Problem
 from space.registry import config_named, is_own, problem_from_key
 from tuner.answering.staleness import Built, change
 from tuner.tables.exporters.options import Plan, Program
@@ -45,7 +47,7 @@ def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:
     from workers.cuda.library_plans import algorithm_of, rebuilds
 
-    problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
+    problem, config = _decoded(entry)
     assert isinstance(problem, Gemm), problem.key
     if is_own(config):
         from workers.cuda.plans import plan_of  # which imports the driver's bindings
@@ -66,7 +68,7 @@ def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) 
     except CacheError:
         pass  # NVRTC gives the same bytes for the same source
     try:
-        problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
+        problem, config = _decoded(entry)
         built = compile_source(source_of(problem, config, arch), arch, cache_dir)
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
@@ -79,6 +81,15 @@ def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) 
 
 def _built(device: str, entry: Mapping[str, Any]) -> Built:
     """An entry's facts about its kernel."""
-    by, config = entry["provenance"], config_named(entry["config"]["key"])
-    return Built(problem_from_key(entry["problem"]["key"]), config, device, entry["device_kind"], by["nvrtc"],
-                 by["kernel_source_digest"], str(entry["build_digest"]))  # fmt: skip
+    by = entry["provenance"]
+    return Built(*_decoded(entry), device, entry["device_kind"], by["nvrtc"], by["kernel_source_digest"],
+                 str(entry["build_digest"]))  # fmt: skip
+
+
+def _decoded(entry: Mapping[str, Any]) -> tuple[Problem, Config]:
+    """An entry's problem and config.
+
+    Raises:
+        SpaceError: this version does not know one of them.
+    """
+    return problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
