@@ -50,6 +50,11 @@ class Space:
         """Number of configs."""
         return len(self.columns) * self.each
 
+    @property
+    def removed_most(self) -> str:
+        """Ids of up to three rules that removed most configs, as a list in a sentence."""
+        return ", ".join(sorted(self.removed, key=lambda rule: -self.removed[rule])[:3])
+
     def __len__(self) -> int:
         return len(self.columns)
 
@@ -65,8 +70,8 @@ def enumerate_space(
     """Every legal config of `family` for `problem`; with `pruned`, only those worth trying.
 
     A rule is applied at the first knob at which all knobs that it reads are known, so illegal regions are never
-    expanded. Unpruned,
-    free knobs (those that no legal rule reads) stay at their defaults: they only multiply the space.
+    expanded. Unpruned, free knobs (those that no legal rule reads) stay at their defaults: they only multiply the
+    space.
 
     Args:
         without: ids of worth rules to switch off. Legal rules cannot be switched off.

@@ -390,9 +390,7 @@ class _Question:
         for rule in self.family.legal:
             if not rule.reads and not rule.mask(row).all():
                 return rule.numbers(row)
-        removed = self._space().removed
-        rules = ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])
         return (
-            f"no {self.family.name} config is legal for {self.problem.title}: rules {rules} leave none; "
-            "`explain` says why"
+            f"no {self.family.name} config is legal for {self.problem.title}: rules {self._space().removed_most} leave "
+            "none; `explain` says why"
         )

@@ -227,5 +227,5 @@ def _untunable(counted: list[_Counted], *, several: bool) -> list[dict[str, str]
 def _candidates(problem: Problem, device: DeviceProfile) -> tuple[int, str]:
     """Number of legal candidates; where there are none, the rules that removed most."""
     spaces = [enumerate_space(family, problem, device) for family in families_for(device.arch.name, problem)]
-    count, removed = sum(map(len, spaces)), spaces[0].removed
-    return count, "" if count else ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])
+    count = sum(map(len, spaces))
+    return count, "" if count else spaces[0].removed_most
