@@ -23,7 +23,7 @@ from tuner.evidence.rows import ids_by_key
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id, problem_columns
 from tuner.fleet.campaigns.clock import now
-from tuner.fleet.campaigns.gains import by_gain
+from tuner.fleet.campaigns.expected_gain import by_gain
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import queue_name

@@ -20,7 +20,7 @@ from tuner.evidence import codec
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.gains import USUAL_RATIO, Alike, Known, expected_gain_us
+from tuner.fleet.campaigns.expected_gain import USUAL_RATIO, Alike, Known, expected_gain_us
 from tuner.fleet.campaigns.records import CampaignRequest
 from tuner.fleet.campaigns.results import problems
 

@@ -1,4 +1,4 @@
-"""Gains: the time that tuning may save a program, by which campaigns with counts are ordered."""
+"""Expected gain: the time that tuning may save a program, by which campaigns with counts are ordered."""
 
 from __future__ import annotations
 
