@@ -27,7 +27,7 @@ _DICTIONARY_BYTES: Final = 2**16
 SAMPLES: Final = 200
 
 
-class Rendered(NamedTuple):
+class RenderedBest(NamedTuple):
     """An answer as canonical JSON, and the slice of it that holds the evidence: the table's entry, byte for byte.
 
     Its source is `none` where a rule forbids the config by now: it answers nothing.
@@ -39,14 +39,14 @@ class Rendered(NamedTuple):
     source: Source
 
 
-def render(best: Best) -> Rendered:
+def render(best: Best) -> RenderedBest:
     """The answer to the question for a best's own problem."""
     answer = measured(best)
     content = document(answer)
     evidence = canonical(content["evidence"])
     before, _, after = canonical(content | {"evidence": _EVIDENCE}).partition(_RENDERED_EVIDENCE)
     source: Source = "none" if forbidden(best.problem, best.config, best.device) else answer.source
-    return Rendered(before + evidence + after, len(before), len(before) + len(evidence), source)
+    return RenderedBest(before + evidence + after, len(before), len(before) + len(evidence), source)
 
 
 class AnswerCompressor(threading.local):

@@ -122,7 +122,7 @@ def create_app(
     state.follower, state.write_probe = SnapshotFollower(store, state.token_cache), WriteProbe(store)
     state.misses, state.table_formats = MissCounter(store), TableFormats()
     state.answer_service = AnswerService(state.follower, models, recordings, state.misses.count)
-    state.views = TableViews()
+    state.table_views = TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
     state.batch_slots = CallerSlots(CALLER_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.

@@ -49,7 +49,7 @@ class SnapshotFollower:
 
     def __init__(self, store: Store, token_cache: TokenCache) -> None:
         self.store = store
-        self._keyring = token_cache
+        self._token_cache = token_cache
         self._tokens = -1
         self._seen_at = time.monotonic()
         self._stop = threading.Event()
@@ -126,7 +126,7 @@ class SnapshotFollower:
     def _poll_tokens(self) -> dict[str, int]:
         changed = self.store.changed()
         if changed["token"] != self._tokens:
-            self._keyring.load(self.store)
+            self._token_cache.load(self.store)
             self._tokens = changed["token"]
         return changed
 

@@ -143,7 +143,7 @@ async def get_table(
     Without parameters it has the bytes of `--all`, and its ETag is the content hash: strong, or weak where the answer
     is compressed. Every other answer is guarded by `min_gain`.
     """
-    tables: TableViews = request.app.state.views
+    tables: TableViews = request.app.state.table_views
     view = await views.run(lambda: tables.of(request.app.state.answer_service.snapshot, device))
     if not query.whole:
         formats: TableFormats = request.app.state.table_formats

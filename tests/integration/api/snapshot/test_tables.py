@@ -47,7 +47,7 @@ def test_a_table_is_of_one_moment(own_store: Store, monkeypatch: pytest.MonkeyPa
     app = create_app(own_store)
     follower = app.state.follower
     follower.poll()
-    parts = rendered(app.state.views.of(follower.snapshot, DEVICE))
+    parts = rendered(app.state.table_views.of(follower.snapshot, DEVICE))
     begun = [next(parts) for _ in range(3)]
     keep_best(own_store, Gemm(192, 256, 256), us=3.0)
     follower.poll()
