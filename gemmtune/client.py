@@ -11,12 +11,10 @@ import httpx2
 
 from gemmtune.managing import Managing
 from gemmtune.reading import PAGE
-from tuner.fleet.service_client import ServiceClient
+from tuner.fleet.service_client import ServiceClient, is_temporary
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
-#: Statuses below 500 after which a retry may succeed.
-_TEMPORARY: Final = frozenset({408, 425, 429})
 
 
 class GemmtuneError(Exception):
@@ -35,7 +33,7 @@ class GemmtuneError(Exception):
     @property
     def temporary(self) -> bool:
         """Whether the same request may succeed later: the service is silent, busy or broken."""
-        return self.kind == "unreachable" or self.status in _TEMPORARY or self.status >= 500
+        return self.kind == "unreachable" or is_temporary(self.status)
 
 
 @dataclass(frozen=True, slots=True)

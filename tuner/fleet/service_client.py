@@ -46,6 +46,12 @@ _STREAM_SECONDS: Final = 60.0
 _TEMPORARY: Final = frozenset({408, 425, 429})
 
 
+def is_temporary(status: int) -> bool:
+    """Whether a call that ended with this status may succeed later."""
+    # Proxies have statuses of their own for a service behind them that does not answer, such as 522.
+    return status in _TEMPORARY or status >= 500
+
+
 def fleet_error(status: int, kind: str, detail: str) -> TunerError:
     """The tuner's exception for a failed call: `Unreachable` if a later attempt may succeed."""
     name = kind.rpartition("/")[2]
@@ -53,8 +59,7 @@ def fleet_error(status: int, kind: str, detail: str) -> TunerError:
         return Unreachable(detail) if name == "unreachable" else FleetError(detail)
     if name in _REFUSALS:
         return _REFUSALS[name](detail)
-    # Proxies have statuses of their own for a service behind them that does not answer, such as 522.
-    if status in _TEMPORARY or status >= 500:
+    if is_temporary(status):
         return Unreachable(f"the service is temporarily unavailable ({status} {name}): {detail}")
     return FleetError(f"the service refused ({status} {name}): {detail}")
 
