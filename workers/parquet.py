@@ -1,4 +1,4 @@
-"""Parquet files as columns: read with whichever reader is installed, written with PyArrow.
+"""Parquet files as columns, read with whichever reader is installed. `workers.recording` writes them, with PyArrow.
 
 arro3 takes a fifth of PyArrow's disk space and start time, so that a machine that only replays needs nothing else;
 recording and training machines have PyArrow (the extra `record`).

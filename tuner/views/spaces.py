@@ -1,4 +1,4 @@
-"""The space of a problem: how many configs there are, what each rule removes, and what every single change does."""
+"""The space of a problem: how many configs there are, and what each rule removes."""
 
 from __future__ import annotations
 
