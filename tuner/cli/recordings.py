@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Final
@@ -60,25 +61,10 @@ def export(
     """
     if format not in FORMATS:
         raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
-    written: list[str] = []
     if format == "json":
-        paths = _files(source)
-        recordings = [read_recording(path) for path in paths]
-        devices = sorted({recording.facts.name for recording in recordings})
-        if len(devices) > 1:
-            raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
-        first = dict[str, Path]()
-        for path, recording in zip(paths, recordings, strict=True):
-            if (other := first.setdefault(recording.problem.key, path)) != path:
-                raise ExportError(f"{other} and {path} are of one problem: name the folder of one of them")
-        table = table_of_recordings(recordings, devices[0])
-        export_file(out / FILE, table_bytes(table))
-        held, left_out = len(table["entries"]), len(recordings) - len(table["entries"])
-        line = f"{out / FILE} holds the bests of {counted(held, 'recording')}"
-        if left_out:
-            line += f"; {counted(left_out, 'recording')} without a correct final left out"
-        say(line, {"written": [str(out / FILE)], "left_out": left_out}, as_json)
+        _export_table(out, _files(source), as_json)
         return
+    written: list[str] = []
     given = _given(source)
     for path in _files(source):
         recording = read_recording(path)
@@ -90,6 +76,29 @@ def export(
                 export_file(target, orjson.dumps(document))
                 written.append(str(target))
     say(f"{counted(len(written), 'file')} written to {out}", {"written": written}, as_json)
+
+
+def _export_table(out: Path, paths: Sequence[Path], as_json: bool) -> None:
+    """Writes the bests of recordings as one table.
+
+    Raises:
+        ExportError: they are of several devices, or two are of one problem.
+    """
+    recordings = [read_recording(path) for path in paths]
+    devices = sorted({recording.facts.name for recording in recordings})
+    if len(devices) > 1:
+        raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
+    first = dict[str, Path]()
+    for path, recording in zip(paths, recordings, strict=True):
+        if (other := first.setdefault(recording.problem.key, path)) != path:
+            raise ExportError(f"{other} and {path} are of one problem: name the folder of one of them")
+    table = table_of_recordings(recordings, devices[0])
+    export_file(out / FILE, table_bytes(table))
+    held, left_out = len(table["entries"]), len(recordings) - len(table["entries"])
+    line = f"{out / FILE} holds the bests of {counted(held, 'recording')}"
+    if left_out:
+        line += f"; {counted(left_out, 'recording')} without a correct final left out"
+    say(line, {"written": [str(out / FILE)], "left_out": left_out}, as_json)
 
 
 @app.command()

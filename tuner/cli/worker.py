@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import sys
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -72,19 +73,28 @@ def run(
         rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, liveness_fd)
         notes.print(f"{counted(rounds, 'round')} ended")
         return
-    _log_as(f"{name or socket.gethostname()} pool")
     flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}
     same = ["--url", address, *(flag for flag, given in flags.items() if given)]
+    if code := _run_pool(devices, name, same, FINAL_ONCE if once else FINAL):
+        raise typer.Exit(code)
+
+
+def _run_pool(devices: Sequence[str], name: str | None, same: Sequence[str], final: Collection[int]) -> int:
+    """Runs an agent process for each device, and returns the exit code of the pool.
+
+    Args:
+        same: options of all of them.
+        final: exit codes after which one is not replaced.
+    """
+    _log_as(f"{name or socket.gethostname()} pool")
     processes = []
     for place, word in enumerate(devices):
         named = ["--name", f"{name}.{place}"] if name else []
         command = [*_own_program(), "worker", "run", "--device", word, *named, *same, "--liveness-fd"]
-        processes.append(AgentProcess(word, command, final=FINAL_ONCE if once else FINAL))
+        processes.append(AgentProcess(word, command, final=final))
     pool = AgentPool(processes)
     with leaving(pool.leave, "every worker reports its round as it stands", pool.leave):
-        code = pool.run()
-    if code:
-        raise typer.Exit(code)
+        return pool.run()
 
 
 def _own_program() -> list[str]:
