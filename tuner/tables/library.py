@@ -8,8 +8,7 @@ from tuner.errors import UnknownDevice
 from tuner.evidence.picks import LIBRARY, versus
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
-from tuner.tables.entries import content_of, entry
-from tuner.tables.tables import SCHEMA, chosen_bests
+from tuner.tables.tables import chosen_bests, table_of
 
 
 def library_table(store: Store, device: str) -> dict[str, Any]:
@@ -18,11 +17,10 @@ def library_table(store: Store, device: str) -> dict[str, Any]:
     Raises:
         UnknownDevice: the store has no best of the device, or none with a candidate of the library.
     """
-    entries = [entry(found) for best in chosen_bests(store, device) if (found := library_best(store, best))]
-    if not entries:
+    found = [won for best in chosen_bests(store, device) if (won := library_best(store, best))]
+    if not found:
         raise UnknownDevice(f"no best on {device!r} was compared with cuBLASLt's candidates: tune with the extra `gpu`")
-    document: dict[str, Any] = {"schema": SCHEMA, "device": device, "entries": entries}
-    return document | {"content": content_of(document)}
+    return table_of(found, device)
 
 
 def library_best(store: Store, best: Best) -> Best | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from space.devices import profile_named
@@ -68,18 +66,17 @@ def next_step(table: Guarded, options: ExportOptions) -> str:
 
 def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, bytes]]:
     """The entries whose measured programs are there, and these programs by build digest."""
-    entries, library, programs = [], list(table.library), dict[str, bytes]()
-    reasons = Counter(table.left_out)
-    for entry in table.entries:
+    programs = dict[str, bytes]()
+
+    def why_none(entry: Mapping[str, Any]) -> str:
         found = program(entry) if _own(entry) else b""
         if isinstance(found, str):
-            library.append(entry["problem"]["key"])
-            reasons[found] += 1
-            continue
-        entries.append(entry)
+            return found
         if found:
             programs[entry["build_digest"]] = found
-    return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common())), programs
+        return ""
+
+    return table.without(why_none), programs
 
 
 def _texts(kind: str, entries: Iterable[Mapping[str, Any]], plan: Plan | None) -> dict[str, bytes]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 #: Least gain over the library's first choice that is exported: below it a user gains nothing worth a change.
@@ -35,6 +35,21 @@ class Guarded:
     def device(self) -> str:
         return str(self.document["device"])
 
+    def without(self, reason_of: Callable[[Mapping[str, Any]], str]) -> Guarded:
+        """The table with further entries left to the library.
+
+        Args:
+            reason_of: why an entry is left to the library; empty where it is exported.
+        """
+        entries, library, reasons = [], list(self.library), Counter(self.left_out)
+        for entry in self.entries:
+            if reason := reason_of(entry):
+                library.append(entry["problem"]["key"])
+                reasons[reason] += 1
+            else:
+                entries.append(entry)
+        return replace(self, entries=entries, library=library, left_out=dict(reasons.most_common()))
+
 
 def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Collection[str] | None = None) -> Guarded:
     """The entries whose paired interval lies above `min_gain`, under a policy that shows what programs see.
@@ -43,18 +58,8 @@ def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Colle
         document: a table (`tuner.tables.tables.table`).
         keys: of the only problems to export; None for all.
     """
-    entries, library = [], []
-    reasons: Counter[str] = Counter()
-    for entry in document["entries"]:
-        key = entry["problem"]["key"]
-        if keys is not None and key not in keys:
-            continue
-        if reason := doubt(entry, min_gain):
-            library.append(key)
-            reasons[reason] += 1
-        else:
-            entries.append(entry)
-    return Guarded(document, entries, library, dict(reasons.most_common()), min_gain)
+    asked = [entry for entry in document["entries"] if keys is None or entry["problem"]["key"] in keys]
+    return Guarded(document, asked, [], {}, min_gain).without(lambda entry: doubt(entry, min_gain))
 
 
 def doubt(entry: Mapping[str, Any], min_gain: float) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -92,21 +91,19 @@ def next_step(table: Guarded, options: ExportOptions) -> str:
 def rows_of(table: Guarded) -> list[str]:
     """The rows of the entries that have one."""
     version = version_of(table)
-    said = (_row(problem_from_key(entry["problem"]["key"]), entry, version) for entry in table.entries)
+    said = (_row(entry, version) for entry in table.entries)
     return [",".join(row) for row in said if not isinstance(row, str)]
 
 
 def with_rows(table: Guarded) -> Guarded:
     """The entries that have a row; the others are left to the library, with the reason."""
-    version, entries, library, reasons = version_of(table), [], list(table.library), Counter(table.left_out)
-    for entry in table.entries:
-        problem = problem_from_key(entry["problem"]["key"])
-        if isinstance(said := _row(problem, entry, version), str):
-            library.append(problem.key)
-            reasons[said] += 1
-        else:
-            entries.append(entry)
-    return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common()))
+    version = version_of(table)
+
+    def why_none(entry: Mapping[str, Any]) -> str:
+        said = _row(entry, version)
+        return said if isinstance(said, str) else ""
+
+    return table.without(why_none)
 
 
 def version_of(table: Guarded) -> str:
@@ -123,7 +120,7 @@ def with_ordinal(name: str, ordinal: int) -> str:
     return str(path.with_name(f"{path.stem}{ordinal}{path.suffix}"))
 
 
-def _row(problem: Problem, entry: Mapping[str, Any], version: str) -> tuple[str, str, str, str] | str:
+def _row(entry: Mapping[str, Any], version: str) -> tuple[str, str, str, str] | str:
     """Operation, parameters, solution and milliseconds; or why torch has no such row."""
     knobs = entry["config"]["knobs"]
     if entry["config"]["family"] != "cublaslt" or knobs["algorithm"] == BY_RANK:
@@ -132,7 +129,7 @@ def _row(problem: Problem, entry: Mapping[str, Any], version: str) -> tuple[str,
         return f"measured with cuBLASLt {entry['provenance']['cublaslt']}, not {version}"
     if knobs["workspace_bytes"] > TORCH_WORKSPACE_BYTES:
         return f"needs more workspace than torch's {TORCH_WORKSPACE_BYTES >> 20} MiB"
-    said = operation_of(problem)
+    said = operation_of(problem_from_key(entry["problem"]["key"]))
     if said is None:
         return "no operation of TunableOp: it knows bf16, fp16 and tf32, alone, in batches, or with a bias"
     solution = "Gemm_Cublaslt_" + "_".join(f"{word}_{knobs[name]}" for word, name in _ATTRIBUTES)
