@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 
 from space.config import Config
-from space.problem import Problem
 from space.registry import family_named, problem_from_key
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification
@@ -26,7 +25,7 @@ def entry(best: Best) -> dict[str, Any]:
     """One best as a document: its config, its time and its evidence."""
     measurement, provenance = best.winner.measurement, best.winner.provenance
     return {
-        "problem": problem_document(best.problem),
+        "problem": best.problem.document(),
         "config": config_document(best.config),
         "runner_up": config_document(best.runner_up) if best.runner_up else None,
         "policy": measurement.policy.value,
@@ -69,11 +68,6 @@ def best_of(device: str, content: dict[str, Any]) -> Best:
         Ratio(**best) if best else None, _config(content["runner_up"]) if content["runner_up"] else None,
         content["tried"], dict(content["failed"]),
     )  # fmt: skip
-
-
-def problem_document(problem: Problem) -> dict[str, Any]:
-    """A problem: its fields, its dtype word and its key."""
-    return problem.document()
 
 
 def config_document(config: Config) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from space.rank import roofline_us
 from space.registry import DEFAULT_KIND, KINDS
 from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS
 
+_MOST_REASONS: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
@@ -63,9 +65,6 @@ class Tally:
 
     def shapes(self) -> Shapes:
         return Shapes(dict(self._counts), dict(self._left_out), tuple(self._notes))
-
-
-_MOST_REASONS: Final = 1_000
 
 
 def merged(found: Iterable[Shapes]) -> Shapes:

@@ -11,16 +11,18 @@ from tuner.tables.entries import content_of
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.problems import count_of, from_fields
 from tuner.tables.shapes import Shapes, Tally
+from tuner.tables.tables import SCHEMA
 
 READS: Final = "a JSON list of objects with the fields of a problem, or a table that `gemmtune export` wrote"
 _MOST_CHARACTERS: Final = 256 << 20
-_SCHEMA: Final = "gemmtune.table/1"
 
 
 def recognizes(source: Source) -> bool:
     """Whether the file is a JSON list, or an object that names our schema."""
     return source.head.lstrip().startswith("[") or (
-        source.head.lstrip().startswith("{") and ('"gemmtune.table/' in source.head or _is_named_json(source))
+        source.head.lstrip().startswith("{") and (
+            '"gemmtune.table/' in source.head or source.path.suffix.lower() == ".json"
+        )
     )
 
 
@@ -44,8 +46,8 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 
 def _of_table(document: dict[str, Any], where: str) -> Shapes:
-    if document["schema"] != _SCHEMA:
-        raise ProblemError(f"{where} is a {document['schema']!r}, not a {_SCHEMA!r}: export it again")
+    if document["schema"] != SCHEMA:
+        raise ProblemError(f"{where} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
     tally = Tally()
     try:
         keys = [entry["problem"]["key"] for entry in document["entries"]] + list(document.get("library") or ())
@@ -64,7 +66,3 @@ def _problem(key: str, place: str) -> Problem:
         return problem_from_key(key)
     except ProblemError as error:  # of a newer gemmtune's kind or dtype
         raise ProblemError(f"{place}: {error}") from error
-
-
-def _is_named_json(source: Source) -> bool:
-    return source.path.suffix.lower() == ".json"
