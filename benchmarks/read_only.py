@@ -77,7 +77,7 @@ class Reader:
         launch = Launch(self._function, 32, ring * PIECE_BYTES, pdl=early)
         launch.set_grid(self.facts.sm_count)
         places = min(cold_copies(read_bytes, self.facts.l2_bytes), COPY_BYTES // read_bytes)
-        copies = [Copy(0, self._memory.address + place * read_bytes, 0, 0, 0, 1.0, 0.0) for place in range(places)]
+        copies = [Copy(0, self._memory.address + place * read_bytes, 0) for place in range(places)]
         numbers = (ctypes.c_int(pieces), ctypes.c_int(ring), ctypes.c_int(ahead))
         packed = {copy: Arguments(ctypes.c_void_p(copy.b), *numbers) for copy in copies}
         timed = TimedGraph(lambda copy: launch(self._recorder, packed[copy]), copies, problem.min_bytes / 4e6,

@@ -102,7 +102,7 @@ def alone(matmul: Any, config: Config, a: Any, b: Any, out: Any) -> Any:  # noqa
     algorithm = matmul.algorithm(config)
     workspace = torch.empty(max(algorithm.workspace_bytes, 1), device="cuda", dtype=torch.uint8)
     one, nothing = ctypes.c_float(1.0), ctypes.c_float(0.0)
-    copy = Copy(a.data_ptr(), b.data_ptr(), out.data_ptr(), 0, 0, 1.0, 0.0)
+    copy = Copy(a.data_ptr(), b.data_ptr(), out.data_ptr())
     stream = torch.cuda.current_stream().cuda_stream
     matmul.launch(stream, copy, algorithm, workspace.data_ptr(), ctypes.addressof(one), ctypes.addressof(nothing))
     torch.cuda.synchronize()

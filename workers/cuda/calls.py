@@ -78,7 +78,7 @@ class Call:
             if strides and any(name.startswith("packed_") for name in wanted.found):
                 raise CudaError(f"{config.family} packs dense operands", "CUDA_ERROR_NOT_SUPPORTED")
             # Raises early where the driver refuses the descriptors.
-            self._launcher.prepare(_nothing(anywhere))
+            self._launcher.prepare(Copy(anywhere, anywhere, anywhere))
         except CudaError:
             wanted.unload()
             raise
@@ -107,7 +107,7 @@ class CallOn:
 
     def __init__(self, launcher: PreparedLauncher, stream: Stream, anywhere: int) -> None:
         # Descriptors are encoded once; later only their addresses change.
-        self._passes = launcher.prepare(_nothing(anywhere))
+        self._passes = launcher.prepare(Copy(anywhere, anywhere, anywhere))
         self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)
         self._a = self._b = self._c = anywhere
         self._rest: tuple[int, int, float, float] = (0, 0, 1.0, 0.0)
@@ -233,10 +233,6 @@ class LibraryCallOn:
             self._stream, Copy(a, b, c, source, bias, alpha, beta), self._algorithm, self._workspace, self._at_alpha,
             self._at_beta,
         )  # fmt: skip
-
-
-def _nothing(anywhere: int) -> Copy:
-    return Copy(anywhere, anywhere, anywhere, 0, 0, 1.0, 0.0)
 
 
 class _Wanted(Shared):

@@ -28,10 +28,10 @@ class Copy(NamedTuple):
     a: int
     b: int
     c: int
-    source: int
-    bias: int
-    alpha: float
-    beta: float
+    source: int = 0
+    bias: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
     scale_a: int = 0
     scale_b: int = 0
 

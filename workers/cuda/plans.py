@@ -81,7 +81,7 @@ def plan_of(problem: Gemm, config: Config, build_digest: str, device: DeviceProf
     """
     shared = _Planned(device)
     launcher = prepared_launcher_of(family_named(config.family))(problem, config, b"", device, shared)
-    passes = launcher.prepare(Copy(_NOWHERE, _NOWHERE, _NOWHERE, 0, 0, 1.0, 0.0))
+    passes = launcher.prepare(Copy(_NOWHERE, _NOWHERE, _NOWHERE))
     aligned = element_bytes(problem) | launcher.alignment_bytes
     lines = [SCHEMA, f"problem {problem.key}", f"cubin {build_digest}", f"multiprocessors {device.sm_count}"]
     lines += [f"scratch {name} {bytes_} {int(zeroed)}" for name, (bytes_, zeroed) in sorted(shared.wanted.items())]

@@ -116,7 +116,7 @@ def test_candidates_are_what_rebuilds_the_heuristics_algorithms(monkeypatch: pyt
         # Another library gives other ranks, or none.
         other = Recorder(supported=False)
         ready = launcher(monkeypatch, problem, config, other)
-        ready.launch(SimpleNamespace(handle=0), copies.Copy(1, 2, 3, 0, 0, 1.0, 0.0))  # type: ignore[arg-type]
+        ready.launch(SimpleNamespace(handle=0), copies.Copy(1, 2, 3))  # type: ignore[arg-type]
         (call,) = other.calls
         assert numbers_of(call[12]) == dict.fromkeys(PLACES, 0) | wanted
         # bf16 sums in f32, of bf16 operands into bf16.
