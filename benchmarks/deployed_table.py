@@ -215,4 +215,4 @@ def _rows_by_program(parts: Sequence[Part]) -> Iterator[str]:
 
 def mean(ratios: Sequence[float]) -> float:
     """Geometric mean; NaN of nothing."""
-    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan
+    return statistics.geometric_mean(ratios) if ratios else math.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -96,7 +97,7 @@ def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
 def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
     moved, failed = [each for each in done if each.moved], sum(each.best is None for each in done)
     gains = [each.gain for each in moved if each.gain]
-    mean = math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
+    mean = statistics.geometric_mean(gains) if gains else None
     if as_json:
         emit({"left": left, "moved": len(moved), "failed": failed, "mean_gain": mean,
               "retuned": [_document(each) for each in done]})  # fmt: skip

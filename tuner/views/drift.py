@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ def drift(store: Store, device: str) -> Drift:
     changes = tuple(
         ProgramChange(places[before], places[after], min(at for at, _, _ in each), max(at for at, _, _ in each),
                       len({problem for _, problem, _ in each}),
-                      math.exp(statistics.fmean(math.log(ratio) for _, _, ratio in each)))
+                      statistics.geometric_mean(ratio for _, _, ratio in each))
         for (before, after), each in moved.items() if before in places
     )  # fmt: skip
     return Drift(device, programs, changes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ def gain_of(ratios: Sequence[Ratio]) -> Gain | None:
     values = [ratio.value for ratio in ratios]
     return Gain(
         len(values),
-        math.exp(sum(map(math.log, values)) / len(values)),
+        statistics.geometric_mean(values),
         sum(ratio.low > 1 for ratio in ratios),
         sum(ratio.low <= 1 <= ratio.high for ratio in ratios),
         sum(ratio.high < 1 for ratio in ratios),
