@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from api.fleet_schemas import (
 from api.http_errors import responses
 from api.large_bodies import LargeBodyRoute
 from api.pages import PageQuery, page_of
-from api.schemas import Absent, Strict
+from api.schemas import Absent, NumberPath, Strict
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams, count_stream, may_go_on
 from tuner.evidence.store import Store
@@ -42,7 +42,6 @@ router = APIRouter(tags=["campaigns"], route_class=LargeBodyRoute)
 Reader, Submitter = Depends(require("read")), Depends(require("submit"))
 #: The caller, to whose token an idempotency key belongs.
 Creator = Annotated[Caller, Submitter]
-CampaignId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 IdempotencyKey = Annotated[
     str | None,
     Header(min_length=1, max_length=200, description="repeating a request with the same key creates one campaign"),
@@ -127,7 +126,7 @@ def list_campaigns(
 @router.get(
     "/v1/campaigns/{campaign_id:int}", operation_id="getCampaign", dependencies=[Reader], responses=responses(404)
 )  # fmt: skip
-def get_campaign(campaign_id: CampaignId, request: Request) -> ProgressOut:
+def get_campaign(campaign_id: NumberPath, request: Request) -> ProgressOut:
     """A campaign's progress: its problems by status, its rate, and the remaining time at that rate."""
     return ProgressOut.of(results.progress(request.app.state.store, campaign_id))
 
@@ -136,7 +135,7 @@ def get_campaign(campaign_id: CampaignId, request: Request) -> ProgressOut:
     "/v1/campaigns/{campaign_id:int}/summary", operation_id="getCampaignSummary", dependencies=[Reader],
     responses=responses(404),
 )  # fmt: skip
-def get_summary(campaign_id: CampaignId, request: Request) -> SummaryOut:
+def get_summary(campaign_id: NumberPath, request: Request) -> SummaryOut:
     """A campaign's gain over cuBLASLt, and its failures by kind."""
     return SummaryOut.of(results.summary(request.app.state.store, campaign_id))
 
@@ -146,7 +145,7 @@ def get_summary(campaign_id: CampaignId, request: Request) -> SummaryOut:
     responses=responses(404),
 )  # fmt: skip
 def list_problems(
-    campaign_id: CampaignId, request: Request, response: Response, query: Annotated[ProblemsQuery, Query()]
+    campaign_id: NumberPath, request: Request, response: Response, query: Annotated[ProblemsQuery, Query()]
 ) -> CampaignProblemsPage:
     """A campaign's problems with their results so far."""
     filters = {"of": campaign_id, "status": query.status}
@@ -160,7 +159,7 @@ def list_problems(
     "/v1/campaigns/{campaign_id:int}:pause", operation_id="pauseCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def pause_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+def pause_campaign(campaign_id: NumberPath, campaigns: CampaignsDependency) -> CampaignOut:
     """Pauses a campaign: no further round begins; running rounds finish normally."""
     return CampaignOut.of(campaigns.pause(campaign_id))
 
@@ -169,7 +168,7 @@ def pause_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> C
     "/v1/campaigns/{campaign_id:int}:resume", operation_id="resumeCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def resume_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+def resume_campaign(campaign_id: NumberPath, campaigns: CampaignsDependency) -> CampaignOut:
     """Resumes a paused campaign where it stopped."""
     return CampaignOut.of(campaigns.resume(campaign_id))
 
@@ -178,12 +177,12 @@ def resume_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> 
     "/v1/campaigns/{campaign_id:int}:cancel", operation_id="cancelCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def cancel_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+def cancel_campaign(campaign_id: NumberPath, campaigns: CampaignsDependency) -> CampaignOut:
     """Cancels a campaign; running rounds stop at their next heartbeat. Measurements are kept."""
     return CampaignOut.of(campaigns.cancel(campaign_id))
 
 
-async def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency, request: Request) -> None:
+async def _check_exists(campaign_id: NumberPath, campaigns: CampaignsDependency, request: Request) -> None:
     """Refuses an unknown campaign before the stream begins, while a status can still be sent."""
     await request.app.state.streams.poll(lambda: campaigns.get(campaign_id))
 
@@ -193,7 +192,7 @@ async def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency,
     dependencies=[Reader, Depends(count_stream), Depends(_check_exists)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
-    campaign_id: CampaignId,
+    campaign_id: NumberPath,
     request: Request,
     query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,

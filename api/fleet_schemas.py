@@ -29,8 +29,6 @@ from tuner.fleet.campaigns.records import (
 )
 from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS, distinct, from_fields, ladder
 
-#: Row ids; larger numbers can't exist.
-Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(max_length=4_000, pattern=WITHOUT_NUL)]
 
 

@@ -14,7 +14,7 @@ from api.derived import fields_of
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
-from api.schemas import Body, DeviceName
+from api.schemas import MOST_NUMBER, Body, DeviceName
 from space.devices import profile_named
 from tuner.errors import StoreError
 from tuner.evidence.records import BestChange
@@ -47,7 +47,7 @@ class RollbackIn(Body):
 
     problem: ProblemIn
     device: DeviceName
-    change: Annotated[int, Field(ge=1, le=2**31 - 1, description="id of the change in the history")]
+    change: Annotated[int, Field(ge=1, le=MOST_NUMBER, description="id of the change in the history")]
 
 
 class HistoryPage(Page[BestChangeOut]):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from api.auth import Caller, require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
-from api.schemas import PRINTABLE, Body, Strict
+from api.schemas import PRINTABLE, Body, NumberPath, Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (
@@ -29,7 +29,6 @@ from tuner.fleet.campaigns.records import (
 router = APIRouter(tags=["rounds"])
 #: The caller, to whose token a round belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
-RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Lease = Annotated[str, Field(min_length=32, max_length=32, pattern=PRINTABLE)]
 ConfigKey = Annotated[str, Field(min_length=3, max_length=500, pattern=PRINTABLE)]
 Version = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
@@ -193,7 +192,7 @@ class FinishIn(Body):
 
 @router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(404, 409))
 async def begin_round(
-    round_id: RoundId, body: BeginIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
+    round_id: NumberPath, body: BeginIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
 ) -> PastOut:
     """Begins a round, once its device is prepared, and returns the history of its study."""
     return await limit.run(
@@ -206,7 +205,7 @@ async def begin_round(
     responses=responses(404, 409),
 )  # fmt: skip
 async def announce_candidates(
-    round_id: RoundId, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
+    round_id: NumberPath, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
 ) -> None:
     """Announces the candidates that are measured next: the suspects if the worker goes silent."""
     await limit.run(lambda: rounds.announce(round_id, body.lease, body.stage, body.configs, caller.token_id))
@@ -216,7 +215,7 @@ async def announce_candidates(
     "/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(404, 409)
 )  # fmt: skip
 async def finish_round(
-    round_id: RoundId, body: FinishIn, rounds: RoundsDependency, limit: ReportLimit, caller: Worker
+    round_id: NumberPath, body: FinishIn, rounds: RoundsDependency, limit: ReportLimit, caller: Worker
 ) -> None:
     """Reports a round. All of the report is stored, or none of it; sending the same one again is safe."""
     await limit.run(lambda: rounds.finish(round_id, body.lease, body.report(), caller.token_id))

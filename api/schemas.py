@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
+from fastapi import Path
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -47,6 +48,11 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("give a moment that lies in the years 1 to 9999 of UTC") from error
 
 
+#: The largest id of a row that every database has.
+MOST_NUMBER: Final = 2**31 - 1
+#: A row's id in a body or a query, and in a path.
+Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+NumberPath = Annotated[int, Path(ge=1, le=MOST_NUMBER)]
 #: A moment in ISO 8601.
 Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]
 DeviceName = Annotated[

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field, model_validator
 
 from api.auth import Caller, require
 from api.derived import fields_of
 from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
-from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
+from api.fleet_schemas import RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.schemas import PRINTABLE, Body, Moment, Strict
+from api.schemas import MOST_NUMBER, PRINTABLE, Body, Moment, Number, NumberPath, Strict
 from tuner.evidence import revocations
 from tuner.evidence.records import Policy, Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
@@ -23,7 +23,6 @@ Reader, Admin = Depends(require("read")), Depends(require("admin"))
 #: The caller, to whose token a worker belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
 Administrator = Annotated[Caller, Depends(require("admin"))]
-WorkerId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Short = Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE)]
 
 
@@ -57,7 +56,7 @@ class ProgressIn(Strict):
     """How far the round has come."""
 
     stage: Literal["screen", "final"]
-    tried: Annotated[int, Field(ge=0, le=2**31 - 1, description="candidates measured in this round")]
+    tried: Annotated[int, Field(ge=0, le=MOST_NUMBER, description="candidates measured in this round")]
     best_us: Annotated[float | None, Field(gt=0, le=1e12, allow_inf_nan=False)] = None
 
 
@@ -137,7 +136,7 @@ def list_workers(
 @router.post(
     "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", responses=responses(404, 409)
 )  # fmt: skip
-async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request, caller: Worker) -> OrdersOut:
+async def heartbeat(worker_id: NumberPath, body: BeatIn, request: Request, caller: Worker) -> OrdersOut:
     """Records a heartbeat and returns the service's orders to the worker."""
     orders = await request.app.state.heartbeats.beat((worker_id, body.round_id, caller.token_id))
     # A worker that does not hold the round is told to stop it.
@@ -151,7 +150,7 @@ async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request, caller:
     responses=responses(404, 409) | {204: {"description": "no round is waiting"}},
 )  # fmt: skip
 async def claim_round(
-    worker_id: WorkerId, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
+    worker_id: NumberPath, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
 ) -> TaskOut | Response:
     """Claims the next round for this worker, or returns the one that it already holds."""
     task = await limit.run(lambda: rounds.claim(worker_id, caller.token_id))
@@ -161,7 +160,7 @@ async def claim_round(
 @router.post(
     "/v1/workers/{worker_id:int}:drain", operation_id="drainWorker", dependencies=[Admin], responses=responses(404, 409)
 )  # fmt: skip
-def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
+def drain_worker(worker_id: NumberPath, workers: WorkersDependency) -> WorkerOut:
     """Drains a worker: it finishes its round and leaves."""
     return WorkerOut.of(workers.drain(worker_id))
 
@@ -179,6 +178,6 @@ def revoke_reports(body: RevokeIn, request: Request, caller: Administrator) -> R
 @router.post(
     "/v1/workers/{worker_id:int}:leave", operation_id="leave", status_code=204, responses=responses(404)
 )  # fmt: skip
-def leave(worker_id: WorkerId, workers: WorkersDependency, caller: Worker) -> None:
+def leave(worker_id: NumberPath, workers: WorkersDependency, caller: Worker) -> None:
     """Removes a worker that has reported its round and leaves."""
     workers.leave(worker_id, caller.token_id)

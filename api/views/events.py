@@ -13,9 +13,8 @@ from pydantic import Field
 from api import streams
 from api.auth import require
 from api.http_errors import responses
-from api.schemas import Absent, DeviceName, Strict
+from api.schemas import Absent, DeviceName, Number, Strict
 from api.views.hub import EventHub, Listener, moment
-from api.views.measurements import Number
 from tuner.views.feed import Event
 
 router = APIRouter(tags=["views"])

@@ -8,17 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.campaigns import CampaignId
 from api.derived import fields_of
 from api.encoding import Rendered
 from api.fleet import WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
-from api.schemas import Absent, ConfigOut, DeviceName, Moment, Strict
+from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPath, Strict
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
-from api.views.measurements import NOT_MODIFIED, Number, ProblemKey
+from api.views.measurements import NOT_MODIFIED, ProblemKey
 from api.views.space import Word
 from api.views.studies import FromAttributes
 from space.registry import problem_from_key
@@ -146,8 +145,7 @@ def list_rounds(
     wanted = RoundFilter(query.worker, query.campaign, query.status, query.since)
     filters = {"of": "rounds", "worker": query.worker, "campaign": query.campaign, "status": query.status,
                "since": query.since.isoformat() if query.since else None}  # fmt: skip
-    before = query.after(filters) or 2**31 - 1
-    rows = rounds.page(views.store, views.progress, wanted, before, query.limit + 1)
+    rows = rounds.page(views.store, views.progress, wanted, query.after(filters), query.limit + 1)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 
@@ -175,7 +173,7 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
     "/v1/campaigns/{campaign_id:int}/problems:columns", operation_id="listCampaignProblemColumns",
     response_model=CampaignColumnsOut, responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
-async def list_campaign_problem_columns(request: Request, campaign_id: CampaignId, views: ViewsDependency) -> Response:
+async def list_campaign_problem_columns(request: Request, campaign_id: NumberPath, views: ViewsDependency) -> Response:
     """A campaign's problems as columns: status, gain, and what they took; compressed, with an ETag."""
     return await views.answer(
         request, ("campaign's problems", campaign_id),

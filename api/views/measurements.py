@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.http_errors import responses
-from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
+from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Number, NumberPath, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.registry import problem_from_key
@@ -18,8 +18,6 @@ from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
-Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
-NumberPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
 ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
 NOT_MODIFIED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "the client already has this content"}}
 

@@ -14,9 +14,9 @@ from api.derived import fields_of
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
-from api.schemas import Absent, ConfigOut, DeviceName
+from api.schemas import Absent, ConfigOut, DeviceName, NumberPath
 from api.views.kept import ViewsDependency
-from api.views.measurements import NOT_MODIFIED, NumberPath, ProblemKey
+from api.views.measurements import NOT_MODIFIED, ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import Choice
@@ -87,8 +87,7 @@ def list_studies(
     """Studies of a problem, of a device, or all of them, newest first."""
     problem = problem_from_key(query.problem) if query.problem else None
     filters = {"of": "studies", "problem": query.problem, "device": query.device}
-    before = query.after(filters) or 2**31 - 1
-    rows = studies.page(views.store, problem, query.device, before, query.limit + 1)
+    rows = studies.page(views.store, problem, query.device, query.after(filters), query.limit + 1)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 

@@ -50,7 +50,7 @@ def funnel(store: Store, problem: Problem, device: DeviceProfile, counts: Sequen
     """The funnel of a problem on a device, from what `counts_of` found."""
     best = store.best(problem, device.name)
     # Where all candidates failed, nothing is served, but the newest study says what was measured.
-    newest = studies.page(store, problem, device.name, 2**31 - 1, 1) if best is None else []
+    newest = studies.page(store, problem, device.name, 0, 1) if best is None else []
     study = studies.in_short(store, best.winner.study_id) if best else next(iter(newest), None)
     steps = (
         *counts,

@@ -98,8 +98,10 @@ class ProgressBoard:
 
 
 def page(store: Store, board: ProgressBoard, wanted: RoundFilter, before: int, limit: int) -> list[RoundFacts]:
-    """Rounds with an id below `before`, newest first."""
-    query = selected().where(_Row.id < before).order_by(_Row.id.desc()).limit(limit)
+    """Rounds with an id below `before`, unless it is 0, newest first."""
+    query = selected().order_by(_Row.id.desc()).limit(limit)
+    if before:
+        query = query.where(_Row.id < before)
     if wanted.worker is not None:
         query = query.where(_Row.worker_id == wanted.worker)
     if wanted.campaign is not None:

@@ -117,9 +117,13 @@ class StudyInFull:
 
 
 def page(store: Store, problem: Problem | None, device: str | None, before: int, limit: int) -> list[StudyFacts]:
-    """Studies with an id below `before`, newest first, without those that a revocation began and that hold nothing."""
+    """Studies with an id below `before`, unless it is 0, newest first; without those that a revocation began and that
+    hold nothing.
+    """
     begun = or_(StudyRow.generation == 0, exists().where(MeasurementRow.study_id == StudyRow.id))
-    query = select(StudyRow).where(StudyRow.id < before, begun).order_by(StudyRow.id.desc()).limit(limit)
+    query = select(StudyRow).where(begun).order_by(StudyRow.id.desc()).limit(limit)
+    if before:
+        query = query.where(StudyRow.id < before)
     if problem is not None:
         query = query.where(StudyRow.problem.has(key=problem.key))
     if device is not None:

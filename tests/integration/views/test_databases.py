@@ -57,7 +57,7 @@ def test_bests_and_measurements(store: Store) -> None:
     assert (sampled["sampled"], sampled["step"], sampled["rows"]) == (True, 2, 2)
     of_study = rows.document(Wanted(problem=PROBLEM.key, device=DEVICE, study=study.id))
     assert of_study["columns"]["outcome"]["values"] == ["correct", "launch"]
-    (newest, _) = studies.page(store, PROBLEM, DEVICE, 2**31 - 1, 10)
+    (newest, _) = studies.page(store, PROBLEM, DEVICE, 0, 10)
     assert (newest.measured, newest.failed, newest.best_us) == (3, {"launch": 1}, 10.0)
     assert studies.in_full(store, study.id).finals == ()
     grouped = failures(store, FailureFilter(device=DEVICE, problem=PROBLEM.key, family=FAMILY.name))
