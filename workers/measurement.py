@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
@@ -255,6 +255,21 @@ class DeviceFacts:
         """
         memory = self.memory_bytes or None
         return profile_from(DriverFacts(self.name, self.arch, self.sm_count, self.l2_bytes, memory))
+
+
+def median_places(count: int) -> tuple[int, int]:
+    """Places, among so many sorted samples, of the ends of their median's 95 % interval; no distribution is assumed.
+
+    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
+    """
+    reach = 0.98 * math.sqrt(count)
+    return max(math.floor(count / 2 - reach), 0), min(math.ceil(count / 2 + reach), count - 1)
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the median of samples, from order statistics (`median_places`)."""
+    ordered, (low, high) = sorted(samples), median_places(len(samples))
+    return ordered[low], ordered[high]
 
 
 _ADAPTERS: Final[dict[type, TypeAdapter[Any]]] = {}

@@ -14,17 +14,15 @@ from space.devices import find_profile
 from space.rank import may_reach_power_limit, power_decides
 from space.registry import problem_from_key
 from tuner.evidence.records import Ratio
-from workers.measurement import Measurement, Policy
+from workers.measurement import Measurement, Policy, median_interval
 
 RESAMPLES: Final = 2_000
 _DRAWN_AT_ONCE: Final = 200
 #: No finals have so few samples of a policy whose scatter they show: a replay has, where a finalist was only screened.
 _FEW: Final = 2
 CONFIDENCE: Final = 0.95
-#: Standard deviations on each side of the middle that hold that share: of a normal distribution, and, as a multiple of
-#: √n, of the number of samples below the median.
+#: Standard deviations of a normal distribution on each side of its middle that hold that share.
 NORMAL: Final = 1.96
-ORDER_REACH: Final = NORMAL / 2
 #: Relative standard deviation of a block of `sustained`, of one kernel in one run: blocks are too few to show it. In
 #: three runs on H100s where power decides it was 0.24, 0.33 and 0.26 %. Two blocks have intervals of 0.6 % on each side
 #: by that; 57, 55 and 54 of 62 held the ratio to the library that a torch program then measured
@@ -100,16 +98,12 @@ def by_turn(rivals_us: Sequence[Samples]) -> list[list[float]]:
 
 
 def median_interval_us(measurement: Measurement, device: str) -> tuple[float, float]:
-    """95 % interval of a measurement's median from order statistics, in microseconds: quick, and no distribution is
-    assumed. Of few samples whose scatter is known, it is at least as wide as that makes it.
-
-    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
+    """95 % interval of a measurement's median, in microseconds, as `median_interval`. Of few samples whose scatter is
+    known, it is at least as wide as that makes it.
     """
-    ordered, count = sorted(measurement.samples_us), len(measurement.samples_us)
     scatter = scatter_of(measurement.policy, measurement.problem_key, device)
-    reach, scattered = ORDER_REACH * math.sqrt(count), NORMAL * scatter / math.sqrt(count)
-    low, high = ordered[max(math.floor(count / 2 - reach), 0)], ordered[min(math.ceil(count / 2 + reach), count - 1)]
-    middle = measurement.median_us
+    scattered = NORMAL * scatter / math.sqrt(len(measurement.samples_us))
+    (low, high), middle = median_interval(measurement.samples_us), measurement.median_us
     return min(low, middle * (1 - scattered)), max(high, middle * (1 + scattered))
 
 

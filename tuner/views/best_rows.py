@@ -22,11 +22,11 @@ from tuner.answering.staleness import Built, change, nvrtc_here, unchanged
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
-from tuner.evidence.stats import BRIEF_SCATTER, LONG_SCATTER, NORMAL, ORDER_REACH, SHORT_SCATTER
+from tuner.evidence.stats import BRIEF_SCATTER, LONG_SCATTER, NORMAL, SHORT_SCATTER
 from tuner.views.columnar import Configs, loads_all, numbers, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import Programs
-from workers.measurement import Policy
+from workers.measurement import Policy, median_places
 
 Columns = dict[str, npt.NDArray[Any]]
 Floats = npt.NDArray[np.float64]
@@ -174,9 +174,8 @@ def _times(
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
         times = np.sort(numbers([time for row in rows for time in taken_us[row]]).reshape(len(rows), length), axis=1)
-        reach, scattered = ORDER_REACH * length**0.5, NORMAL * scatters[rows] / length**0.5
-        low[rows] = times[:, max(int(np.floor(length / 2 - reach)), 0)]
-        high[rows] = times[:, min(int(np.ceil(length / 2 + reach)), length - 1)]
+        low[rows], high[rows] = times[:, median_places(length)].T
+        scattered = NORMAL * scatters[rows] / length**0.5
         low[rows] = np.fmin(low[rows], time_us[rows] * (1 - scattered))
         high[rows] = np.fmax(high[rows], time_us[rows] * (1 + scattered))
         time_us[rows[~((times[:, 0] >= LEAST_US) & (times[:, -1] <= MOST_US))]] = np.nan

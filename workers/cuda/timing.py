@@ -5,7 +5,6 @@ Replays are enqueued before anything waits for them, so that the host can prepar
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final
 
 from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Event, Graph, Stopwatch, Stream
+from workers.measurement import median_interval
 
 #: One replay lasts about this long: the events' resolution and the launch of the graph are negligible beside it.
 REPLAY_US: Final = 1_500.0
@@ -162,14 +162,3 @@ class StoppingRule:
         leaders = (samples for samples, median in zip(by_rival, medians, strict=True) if median <= near)
         intervals = [median_interval(samples) for samples in leaders]
         return all(high - low <= self.width * low for low, high in intervals)
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the median, from order statistics: no distribution is assumed.
-
-    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
-    """
-    ordered, count = sorted(samples), len(samples)
-    reach = 0.98 * math.sqrt(count)
-    low, high = max(math.floor(count / 2 - reach), 0), min(math.ceil(count / 2 + reach), count - 1)
-    return ordered[low], ordered[high]

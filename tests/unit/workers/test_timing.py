@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,14 +54,6 @@ def test_finals_stop_when_the_leaders_are_known_well_enough() -> None:
     # A rival that can't win may be noisy.
     assert rule.satisfied([*quiet, samples(150, 0.05, 10, 3)])
     assert rule.most_turns == 30
-
-
-@pytest.mark.parametrize("count", range(6, 120))
-def test_the_interval_of_the_median_is_a_95_percent_interval(count: int) -> None:
-    low, high = (int(place) for place in timing.median_interval(range(count)))
-    # The median lies in it where as many samples are below the median as up to one of its ends.
-    chance = sum(math.comb(count, below) for below in range(low + 1, high + 1)) / 2**count
-    assert 0.945 < chance < 0.99
 
 
 def test_a_sample_is_a_replay_by_its_launches_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
