@@ -1,10 +1,9 @@
 """`mma.sync`: a warp computes D[M,N] = A[M,K] · B[K,N] + C, with all operands in registers.
 
 A is always row-major and B column-major, so both are K-major; other layouts depend on how fragments are loaded
-(`ldmatrix.trans` for 16-bit types). Source of every row: PTX ISA 9.0 §9.7.14.5.14,
-and §9.7.14.3 for block-scaled kinds.
-The tests assemble each row on every arch that it names, and check that no other arch assembles it. Left out: sparse,
-one-bit, four-bit integer and f64 forms, and m8n8k4 of Volta.
+(`ldmatrix.trans` for 16-bit types). Source of every row: PTX ISA 9.0 §9.7.14.5.14, and §9.7.14.3 for block-scaled
+kinds. The tests assemble each row on every arch that it names, and check that no other arch assembles it. Left out:
+sparse, one-bit, four-bit integer and f64 forms, and m8n8k4 of Volta.
 """
 
 from __future__ import annotations

@@ -120,10 +120,9 @@ def accumulation_share(problem: Gemm) -> float:
 
     Products of operands are exact, but for tf32, whose operands are f32 in memory: random bits below half of tf32's
     last place change each operand by up to 2^-11 of it, and a sum, if a kernel multiplies them, by 8·1.08·2^-11·√K.
-    Operands have independent entries of mean zero, so that the sum of k products
-    has a standard deviation of √k times that of one; let that of one be 1, then ‖a_i‖·‖b_j‖ is K. The tensor core
-    aligns the products of a step and the running sum to the largest among them, cuts what is below their last bit
-    off, and keeps the sum:
+    Operands have independent entries of mean zero, so that the sum of k products has a standard deviation of √k times
+    that of one; let that of one be 1, then ‖a_i‖·‖b_j‖ is K. The tensor core aligns the products of a step and the
+    running sum to the largest among them, cuts off what is below their last bit, and keeps the sum:
 
     * The running sum loses at most 2^-s of itself a step, always towards zero, so that the losses add up:
       K/step · 2^-s · 8·√K.

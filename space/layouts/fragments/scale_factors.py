@@ -1,8 +1,7 @@
 """Scale factors of block-scaled `tcgen05.mma` in tensor memory: one byte per block of each row.
 
-The factors of row m of A (or column m of B) are in lane m mod 32, 32-bit column m div 32,
-in the bytes of that word from
-SF_ID on. All four 32-lane partitions of tensor memory hold a copy.
+The factors of row m of A (or column m of B) are in lane m mod 32, 32-bit column m div 32, in the bytes of that word
+from SF_ID on. All four 32-lane partitions of tensor memory hold a copy.
 """
 
 from __future__ import annotations
