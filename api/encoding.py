@@ -26,6 +26,8 @@ _ZSTD_LEVEL: Final = 1
 _MOST_WINDOW_LOG: Final = 23
 _HASH_LOG: Final = 15
 _JSON: Final = "application/json"
+#: For the OpenAPI description of endpoints that answer 304.
+NOT_MODIFIED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "the client already has this content"}}
 #: A browser asks again each time, and gets 304 while nothing changed.
 _CACHE: Final = "private, no-cache"
 

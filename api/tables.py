@@ -18,7 +18,7 @@ from api import pages
 from api.auth import require
 from api.device_bests import CachedBest
 from api.devices import DevicePath, bests_of
-from api.encoding import accepted, matches, streamed
+from api.encoding import NOT_MODIFIED, accepted, matches, streamed
 from api.http_errors import responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
@@ -40,7 +40,6 @@ _OTHER_FORMATS: Final = {
     for exporter in EXPORTERS.values()
     if exporter.MEDIA_TYPE != _JSON
 }
-_NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client already has this content"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class BestsPage(pages.Page[EvidenceOut]):
 
 @router.get(
     "/v1/tables/{device}", operation_id="getTable", response_model=TableOut,
-    responses={**responses(404), **_NOT_MODIFIED, 200: {"description": "the table", "content": _OTHER_FORMATS}},
+    responses={**responses(404), **NOT_MODIFIED, 200: {"description": "the table", "content": _OTHER_FORMATS}},
 )  # fmt: skip
 async def get_table(
     request: Request,

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.encoding import Rendered
+from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
 from api.schemas import PRINTABLE, Absent, Strict
 from api.views.kept import ViewsDependency
-from api.views.measurements import NOT_MODIFIED
 from space.layouts.banks import PATTERNS
 from space.layouts.fragments.named import EXAMPLES
 from space.layouts.swizzle import SWIZZLES, swizzle_named

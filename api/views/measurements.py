@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
+from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Number, NumberPath, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
@@ -19,7 +20,6 @@ from tuner.views.measurements import MOST_ROWS, Wanted
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
 ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
-NOT_MODIFIED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "the client already has this content"}}
 
 
 class MeasurementColumnsQuery(Strict):

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
+from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, ConfigOut, DeviceName, NumberPath
 from api.views.kept import ViewsDependency
-from api.views.measurements import NOT_MODIFIED, ProblemKey
+from api.views.measurements import ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import Choice
