@@ -43,7 +43,7 @@ def train(
     Training needs scikit-learn (the extra `train`); using a model does not.
     """
     first, *others = families_for(limits_named(device).arch.name)
-    notes.print("training on all recordings that ship takes about 12 minutes of two processors")
+    notes.print("training on all recordings that ship takes about 7 minutes of two processors")
     model = _trained(first, device, source, seed, db)
     beside: list[LearnedModel] = []
     for family in (each for each in others if each.special):
