@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class FromAttributes(BaseModel):
+    """A record of the tuner as JSON."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 def with_fields(fields: dict[str, Any]) -> Callable[[type[Model]], type[Model]]:

@@ -55,6 +55,7 @@ Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 NumberPath = Annotated[int, Path(ge=1, le=MOST_NUMBER)]
 #: A moment in ISO 8601.
 Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]
+ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
 DeviceName = Annotated[
     str,
     Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),

@@ -8,14 +8,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.devices import DevicePath, card, no_bests_of
 from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
-from api.views.studies import FromAttributes
 from tuner.evidence.records import Policy
 from tuner.views.drift import Drift, ProgramChange, ProgramFacts, drift
 

@@ -8,18 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED, Rendered
 from api.fleet import WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
-from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPath, Strict
+from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPath, ProblemKey, Strict
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
-from api.views.measurements import ProblemKey
 from api.views.space import Word
-from api.views.studies import FromAttributes
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Outcome
 from tuner.views import campaigns, failures, fleet, rounds

@@ -10,13 +10,12 @@ from pydantic import Field
 
 from api.answer_service import AnswerService
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
-from api.views.studies import FromAttributes
 from tuner.answering.ladder import MS
 from tuner.views.bests import Weight
 from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder

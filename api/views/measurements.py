@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.auth import require
 from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
-from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Number, NumberPath, Strict
+from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.registry import problem_from_key
@@ -19,7 +19,6 @@ from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
-ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
 
 
 class MeasurementColumnsQuery(Strict):

@@ -7,11 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Depends
 
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.explain import ExplainIn, ExplanationOut
 from api.http_errors import responses
 from api.views.kept import ViewsDependency
-from api.views.studies import FromAttributes
 from tuner.tables.entries import fields
 from tuner.views.neighbours import (
     KnobStates,

@@ -10,13 +10,12 @@ from pydantic import Field, model_validator
 from api.answer_service import AnswerService
 from api.auth import require
 from api.clients import watched
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import PRINTABLE, DeviceName, Strict
 from api.views.kept import Views, ViewsDependency
-from api.views.studies import FromAttributes
 from space.devices import profile_named
 from tuner.views import funnel, spaces
 from tuner.views.cells import Cells

@@ -6,18 +6,17 @@ from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.answer_service import AnswerService
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
-from api.schemas import Absent, ConfigOut, DeviceName, NumberPath
+from api.schemas import Absent, ConfigOut, DeviceName, NumberPath, ProblemKey
 from api.views.kept import ViewsDependency
-from api.views.measurements import ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import Choice
@@ -33,12 +32,6 @@ class StudiesQuery(PageQuery):
 
     problem: ProblemKey | Absent = None
     device: DeviceName | Absent = None
-
-
-class FromAttributes(BaseModel):
-    """A record of the tuner as JSON."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 @fields_of(
