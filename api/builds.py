@@ -7,10 +7,10 @@ import binascii
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from api.auth import Caller, require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Body
@@ -61,10 +61,8 @@ class BuildIn(Body):
     SharedBuild, id=None, seconds=Annotated[float, Field(description="compile time")],
     offered_by=Annotated[str, Field(description="name of the worker's token")],
 )  # fmt: skip
-class BuildOut(BaseModel):
+class BuildOut(FromAttributes):
     """A stored build without its cubin."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class CubinOut(BaseModel):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, Field
 
 from api.auth import require
+from api.derived import FromAttributes
 from api.device_bests import DeviceBests
 from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
@@ -22,10 +23,8 @@ DevicePath = Annotated[
 ]
 
 
-class ProfileOut(BaseModel):
+class ProfileOut(FromAttributes):
     """What is known of a device, each figure with its source."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(description="the device's identity")
     arch: str = Field(validation_alias=AliasPath("arch", "name"), description="compile target")

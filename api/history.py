@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from api.answer_service import AnswerService
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
@@ -36,10 +36,8 @@ class HistoryQuery(ProblemQuery, PageQuery):
     previous_id=Annotated[int | None, Field(description="of the best before; null for the first")],
     reason=Annotated[str, Field(description="why it changed")],
 )
-class BestChangeOut(BaseModel):
+class BestChangeOut(FromAttributes):
     """One change of a best."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class RollbackIn(Body):

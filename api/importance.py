@@ -6,11 +6,11 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from api.answer_service import AnswerService
 from api.auth import require
-from api.derived import fields_of
+from api.derived import FromAttributes, fields_of
 from api.http_errors import responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
@@ -28,10 +28,8 @@ class ImportanceQuery(ProblemQuery):
 
 
 @fields_of(RunnerUp, config=ConfigOut)
-class RunnerUpOut(BaseModel):
+class RunnerUpOut(FromAttributes):
     """The fastest candidate with another kernel structure."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 @fields_of(

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from api.derived import FromAttributes
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
@@ -96,10 +97,8 @@ def too_many(error: ValidationError) -> PydanticCustomError | None:
     )
 
 
-class ConfigOut(BaseModel):
+class ConfigOut(FromAttributes):
     """A config with its key."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     family: str
     knobs: dict[str, int | str]
