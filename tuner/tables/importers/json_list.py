@@ -20,9 +20,8 @@ _MOST_CHARACTERS: Final = 256 << 20
 def recognizes(source: Source) -> bool:
     """Whether the file is a JSON list, or an object that names our schema."""
     return source.head.lstrip().startswith("[") or (
-        source.head.lstrip().startswith("{") and (
-            '"gemmtune.table/' in source.head or source.path.suffix.lower() == ".json"
-        )
+        source.head.lstrip().startswith("{")
+        and ('"gemmtune.table/' in source.head or source.path.suffix.lower() == ".json")
     )
 
 

@@ -144,9 +144,7 @@ class MmaSyncLauncher(PreparedLauncher):
     @cached_property
     def _of_every_copy(self) -> MmaSyncArguments:
         """The arguments without addresses: a problem of tiny operands has a hundred copies."""
-        return arguments_of(
-            self._problem, self._config, self._derived, Copy(0, 0, 0), self._partials, self._semaphores
-        )
+        return arguments_of(self._problem, self._config, self._derived, Copy(0, 0, 0), self._partials, self._semaphores)
 
     def places(self, passes: Passes) -> dict[str, Place]:
         """Places of all addresses, those of packed copies among them."""
