@@ -20,7 +20,7 @@ import httpx2
 from sqlalchemy import func, select, text
 from sqlalchemy.engine import make_url
 
-from tuner.errors import StoreError
+from tuner.errors import FleetError, StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow
 from tuner.evidence.database import connect, shown
 from tuner.evidence.revisions import newest_revision
@@ -31,6 +31,7 @@ from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.sweep import ROUNDLESS
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.service_client import http_client
 
 #: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
@@ -66,8 +67,10 @@ def service_check(url: str, token: str | None) -> Check:
         )  # fmt: skip
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with httpx2.Client(base_url=url, timeout=10, headers=headers) as http:
+        with http_client(httpx2.URL(url), headers, 10) as http:
             ready, asked = http.get("/readyz"), http.get("/v1/devices")
+    except FleetError as error:
+        return Check("service", "broken", str(error), "see the sentence")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         fix = "check GEMMTUNE_URL, proxy and firewall, or start it with `gemmtune serve`"
         return Check("service", "broken", f"{url} does not answer ({error})", fix)

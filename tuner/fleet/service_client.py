@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -44,6 +45,28 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
 _STREAM_SECONDS: Final = 60.0
 #: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
 _TEMPORARY: Final = frozenset({408, 425, 429})
+#: Variables that the HTTP library reads.
+_FROM_ENVIRONMENT: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+#: Hosts of plain HTTP that never leaves this machine.
+_HERE: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def http_client(
+    url: httpx2.URL, headers: Mapping[str, str], seconds: float, transport: httpx2.BaseTransport | None = None
+) -> httpx2.Client:
+    """A connection that goes through the proxies that the environment names, but for plain HTTP on this machine: a
+    proxy could not reach it, and would read the token.
+
+    Raises:
+        FleetError: what the environment names is no proxy, or no certificates.
+    """
+    away = url.scheme != "http" or url.host not in _HERE
+    try:
+        return httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport, trust_env=away)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        # Only names: a proxy's URL may hold a password.
+        named = ", ".join(name for name in _FROM_ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower()))
+        raise FleetError(f"{named} can't be used for {url.host}: {error}; correct or unset it") from error
 
 
 def is_temporary(status: int) -> bool:
@@ -92,7 +115,7 @@ class ServiceClient:
             raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise error_of(0, "bad-url", f"{url!r} is not a service's URL: write http://host:port or https://host")
-        if token and parsed.scheme == "http" and not insecure and parsed.host not in ("127.0.0.1", "localhost", "::1"):
+        if token and parsed.scheme == "http" and not insecure and parsed.host not in _HERE:
             raise error_of(
                 0, "insecure-url",
                 f"{url} would send the token in the clear: use https, or --insecure (in Python insecure=True) inside a "
@@ -105,7 +128,10 @@ class ServiceClient:
                 "`gemmtune token create` printed it",
             )  # fmt: skip
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport)
+        try:
+            self._http = http_client(parsed, headers, seconds, transport)
+        except FleetError as error:
+            raise error_of(0, "bad-environment", str(error)) from error
 
     def call(
         self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None,

@@ -5,16 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import httpx2
 import pytest
 
-from gemmtune import Client
+from gemmtune import Client, GemmtuneError
 from tests.fleet import PROBLEMS, facts, provenance
 from tuner.errors import FleetError, Unreachable
 from tuner.fleet.agent.coordinator import HttpCoordinator
 from tuner.fleet.campaigns.client import HttpCampaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundTask
+from tuner.fleet.checkup import service_check
 from tuner.fleet.service_client import ServiceClient
 
 
@@ -133,3 +136,54 @@ def test_a_wait_may_be_a_date() -> None:
     ):
         service.call("POST", "/v1/workers/1:claim")
     assert 0 < refused.value.retry_after <= 3600
+
+
+def test_a_proxy_is_not_shown_the_token_of_a_service_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            self.send_error(503)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.server_port}")
+        for host, secret in (("127.0.0.1", "gt_secret"), ("localhost", "gt_secret"), ("[::1]", None)):
+            with ServiceClient(f"http://{host}:9", secret) as service, pytest.raises(Unreachable, match="not answer"):
+                service.call("GET", "/v1/devices")
+        assert not seen
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with ServiceClient("http://tune.example") as service, pytest.raises(Unreachable, match="503"):
+            service.call("GET", "/v1/devices")
+        assert seen == [None]
+        proxy.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1080"), ("HTTP_PROXY", "ftp://proxy"), ("HTTPS_PROXY", "http://[::1"),
+        ("SSL_CERT_FILE", "/nowhere.pem"), ("SSL_CERT_FILE", "/dev/null"),
+    ],
+)  # fmt: skip
+def test_what_the_environment_names_and_nobody_can_use_is_one_sentence(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.lower(), raising=False)
+    monkeypatch.setenv(name, value)
+    said = f"{name} can't be used for tune\\.example: .+; correct or unset it"
+    with pytest.raises(FleetError, match=said):
+        ServiceClient("https://tune.example")
+    with pytest.raises(GemmtuneError, match=said):
+        Client("https://tune.example")
+    check = service_check("https://tune.example", None)
+    assert (check.state, check.found[: len(name)]) == ("broken", name)
+    # What this machine serves itself needs neither.
+    Client("http://127.0.0.1:9").close()
