@@ -83,12 +83,12 @@ class Settings(BaseModel):
     token_file: Path | None = None
     heartbeat_seconds: float = Field(default=5.0, ge=0.1, le=60)
     round_seconds: float = Field(default=20.0, ge=1, le=60)
-    keep_days: float = Field(default=90.0, ge=1)
+    keep_days: float = Field(default=90.0, ge=1, le=36_500)
     migration_db: str = ""
     service_password: SecretStr = SecretStr("")
     table: Path | None = None
     table_stale: bool = False
-    deadline_seconds: float = Field(default=20.0, gt=0)
+    deadline_seconds: float = Field(default=20.0, gt=0, le=86_400)
     end_seconds: float = Field(default=END_SECONDS, ge=3, le=END_SECONDS)
 
     @field_validator("cache_dir", "recorded_dir", "model_dir", "table")

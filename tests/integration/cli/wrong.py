@@ -288,6 +288,9 @@ SETTINGS: Final[tuple[tuple[str, str, str], ...]] = (
     ("GEMMTUNE_PORT", "99999999", "GEMMTUNE_PORT"),
     ("GEMMTUNE_AUTH", "maybe", "GEMMTUNE_AUTH"),
     ("GEMMTUNE_DEADLINE_SECONDS", "-1", "GEMMTUNE_DEADLINE_SECONDS"),
+    # Neither a date nor a wait of that size exists: the first sweep and the first candidate would fail.
+    ("GEMMTUNE_KEEP_DAYS", "1e6", "GEMMTUNE_KEEP_DAYS"),
+    ("GEMMTUNE_DEADLINE_SECONDS", "inf", "GEMMTUNE_DEADLINE_SECONDS"),
     ("GEMMTUNE_DB_CONNECTIONS", "1", "GEMMTUNE_DB_CONNECTIONS"),
 )
 
