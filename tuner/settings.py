@@ -137,12 +137,19 @@ def database_url(db: str) -> str:
     """A SQLAlchemy URL from a URL or a path to a SQLite file.
 
     Raises:
-        SettingsError: `~user` stands for no folder.
+        SettingsError: `~user` stands for no folder, or the path is not UTF-8.
     """
     if "://" in db:
         return db
+    path = str(_expanded(Path(db)).absolute())
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise SettingsError(
+            f"{path!r} is not UTF-8, which a store's path must be: name another with --db or GEMMTUNE_DB"
+        ) from error
     # In a URL these two begin an escape and a query.
-    return f"sqlite:///{_expanded(Path(db)).absolute()}".replace("%", "%25").replace("?", "%3F")
+    return f"sqlite:///{path}".replace("%", "%25").replace("?", "%3F")
 
 
 def is_set(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 from pathlib import Path
 
@@ -20,6 +21,16 @@ def test_the_home_of_a_user_who_is_not_there_is_one_sentence(tmp_path: Path, var
     )  # fmt: skip
     with pytest.raises(SettingsError, match="write the whole path"):
         _ = Settings(token_file=Path("~nobody-here/token")).secret
+
+
+@pytest.mark.parametrize("command", ["best 64x64x64", "tune 4096x4096x4096", "doctor"])
+def test_a_store_whose_path_is_not_utf_8_is_one_sentence_and_no_empty_file(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / os.fsdecode(b"jos\xe9")
+    done = Shell(tmp_path, {"GEMMTUNE_DB": str(folder / "one.db")})(*command.split())
+    assert done.code == 3
+    assert done.err.startswith("gemmtune: '")
+    assert "is not UTF-8, which a store's path must be" in done.err
+    assert not folder.exists()
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
