@@ -31,7 +31,7 @@ from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.sweep import ROUNDLESS
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.queue.choice import queue_of
-from tuner.fleet.service_client import http_client
+from tuner.fleet.service_client import ServiceClient, http_client
 
 #: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
@@ -67,11 +67,12 @@ def service_check(url: str, token: str | None) -> Check:
         )  # fmt: skip
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with http_client(httpx2.URL(url), headers, 10) as http:
+        with ServiceClient(url, token, insecure=True) as checked, http_client(httpx2.URL(url), headers, 10) as http:
+            url = checked.url
             ready, asked = http.get("/readyz"), http.get("/v1/devices")
     except FleetError as error:
         return Check("service", "broken", str(error), "see the sentence")
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+    except httpx2.HTTPError as error:
         fix = "check GEMMTUNE_URL, proxy and firewall, or start it with `gemmtune serve`"
         return Check("service", "broken", f"{url} does not answer ({error})", fix)
     if ready.status_code != 200:

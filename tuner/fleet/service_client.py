@@ -106,13 +106,20 @@ class ServiceClient:
         self, url: str, token: str | None = None, *, seconds: float = 30.0, insecure: bool = False,
         transport: httpx2.BaseTransport | None = None, error_of: ErrorOf = fleet_error,
     ) -> None:  # fmt: skip
-        self.url, self._error_of = url, error_of
+        self._error_of = error_of
         try:
             parsed = httpx2.URL(url)
             # As whoever looks the name up: an empty or a long part of it raises no error of the client's there.
             parsed.host.encode("idna")
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
+        # A password is no part of what a log shows.
+        self.url = url = str(parsed.copy_with(userinfo=b"")) if parsed.userinfo else url
+        if token and parsed.userinfo:
+            raise error_of(
+                0, "bad-url",
+                f"{url} was given with a user, whose password HTTP sends in place of the token: leave one out",
+            )  # fmt: skip
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise error_of(0, "bad-url", f"{url!r} is not a service's URL: write http://host:port or https://host")
         if token and parsed.scheme == "http" and not insecure and parsed.host not in _HERE:

@@ -187,3 +187,15 @@ def test_what_the_environment_names_and_nobody_can_use_is_one_sentence(
     assert (check.state, check.found[: len(name)]) == ("broken", name)
     # What this machine serves itself needs neither.
     Client("http://127.0.0.1:9").close()
+
+
+def test_a_password_in_the_url_is_neither_shown_nor_sent_in_place_of_the_token() -> None:
+    with ServiceClient("http://ann:s3cret@127.0.0.1:9") as service, pytest.raises(Unreachable) as refused:
+        service.call("GET", "/v1/devices")
+    assert str(refused.value).startswith("http://127.0.0.1:9 does not answer")
+    check = service_check("http://ann:s3cret@127.0.0.1:9", None)
+    assert check.found.startswith("http://127.0.0.1:9 does not answer")
+    for url in ("https://ann:s3cret@tune.example", "http://ann:s3cret@tune.example"):
+        with pytest.raises(FleetError, match=r"^https?://tune\.example was given with a user, whose password") as told:
+            ServiceClient(url, "gt_token")
+        assert service_check(url, "gt_token").found == str(told.value)
