@@ -248,7 +248,7 @@ class ServiceClient:
         try:
             response = self._http.request(method, path, **options)
         except httpx2.TransportError as error:
-            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
+            detail = f"{self.url} does not answer ({error}): {_fix(error)}"
             raise self._error_of(0, "unreachable", detail) from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
@@ -290,6 +290,15 @@ class ServiceClient:
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)
+
+
+def _fix(error: httpx2.TransportError) -> str:
+    """What to do about a service from which no response came."""
+    if "[SSL" in str(error):
+        return "name the authority of its certificate in SSL_CERT_FILE, or write http:// if it speaks no TLS"
+    if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
+        return "it is there and takes too long: ask again, for less at once, or wait longer (in Python seconds=60)"
+    return "start it with `gemmtune serve`"
 
 
 def _carried(value: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
@@ -199,3 +200,25 @@ def test_a_password_in_the_url_is_neither_shown_nor_sent_in_place_of_the_token()
         with pytest.raises(FleetError, match=r"^https?://tune\.example was given with a user, whose password") as told:
             ServiceClient(url, "gt_token")
         assert service_check(url, "gt_token").found == str(told.value)
+
+
+def test_a_service_that_is_there_is_not_to_be_started() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with ServiceClient(address, seconds=0.2) as service, pytest.raises(Unreachable, match="it is there and takes"):
+            service.call("GET", "/v1/devices")
+
+        def without_tls() -> None:
+            # What was sent before has no reader any more.
+            while True:
+                with silent.accept()[0] as caller:
+                    if caller.recv(1 << 16).startswith(b"\x16"):
+                        caller.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        return
+
+        speaking = Thread(target=without_tls, daemon=True)
+        speaking.start()
+        said = r"does not answer \(\[SSL: .+\): name the authority of its certificate in SSL_CERT_FILE, or write http://"
+        with ServiceClient(address.replace("http", "https")) as service, pytest.raises(Unreachable, match=said):
+            service.call("GET", "/v1/devices")
+        speaking.join()
