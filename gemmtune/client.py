@@ -30,6 +30,10 @@ class GemmtuneError(Exception):
         self.status = status
         self.kind = kind
 
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str, str]]:
+        # A pool of processes waits for ever for an exception that can't be made again.
+        return type(self), (self.status, self.kind, str(self))
+
     @property
     def temporary(self) -> bool:
         """Whether the same request may succeed later: the service is silent, busy or broken."""

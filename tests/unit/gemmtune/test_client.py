@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,6 +126,12 @@ def test_what_may_succeed_later_is_temporary(status: int, temporary: bool) -> No
     with saying(httpx2.Response(status)) as one, pytest.raises(GemmtuneError) as found:
         one.fleet()
     assert (found.value.status, found.value.temporary) == (status, temporary)
+
+
+def test_an_error_passes_from_process_to_process() -> None:
+    sent = GemmtuneError(503, "/problems/busy", "try again")
+    received = pickle.loads(pickle.dumps(sent))
+    assert (received.status, received.kind, str(received)) == (503, "/problems/busy", "try again")
 
 
 def test_silence_is_temporary() -> None:
