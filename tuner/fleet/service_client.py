@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from operator import index
 from typing import Any, Final, Self
 
@@ -135,8 +136,9 @@ class ServiceClient:
                 "`gemmtune token create` printed it",
             )  # fmt: skip
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._open = partial(http_client, parsed, headers, seconds, transport)
         try:
-            self._http = http_client(parsed, headers, seconds, transport)
+            self._http, self._process = self._open(), os.getpid()
         except FleetError as error:
             raise error_of(0, "bad-environment", str(error)) from error
 
@@ -224,7 +226,7 @@ class ServiceClient:
             FleetError: a refusal, by its subclass where it has one.
         """
         try:
-            with self._http.stream(
+            with self._connected().stream(
                 "GET", path, params=params, headers=self._sendable(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
                 self._check(said.status_code, said.headers, said.read)
@@ -244,9 +246,15 @@ class ServiceClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _connected(self) -> httpx2.Client:
+        """This process's connections: after a fork, those of its parent would bring it answers to the parent."""
+        if self._process != os.getpid():
+            self._http, self._process = self._open(), os.getpid()
+        return self._http
+
     def _response(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401
         try:
-            response = self._http.request(method, path, **options)
+            response = self._connected().request(method, path, **options)
         except httpx2.TransportError as error:
             detail = f"{self.url} does not answer ({error}): {_fix(error)}"
             raise self._error_of(0, "unreachable", detail) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from threading import Thread
 
 import httpx2
@@ -222,3 +223,31 @@ def test_a_service_that_is_there_is_not_to_be_started() -> None:
         with ServiceClient(address.replace("http", "https")) as service, pytest.raises(Unreachable, match=said):
             service.call("GET", "/v1/devices")
         speaking.join()
+
+
+def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers: list[tuple[str, int]] = []
+
+    class Service(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            callers.append(self.client_address)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with ServiceClient(f"http://127.0.0.1:{server.server_port}") as service:
+            parents = service._http
+            for process in (os.getpid(), os.getpid(), 1, 1):
+                monkeypatch.setattr(os, "getpid", lambda process=process: process)
+                service.call("GET", "/v1/devices")
+        parents.close()
+        server.shutdown()
+    assert callers[0] == callers[1] != callers[2] == callers[3]
