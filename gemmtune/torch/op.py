@@ -30,7 +30,7 @@ from gemmtune.torch.operands import (
     strides_of,
 )
 from gemmtune.torch.operators import operator_of
-from gemmtune.torch.private import modes, transformed
+from gemmtune.torch.private import modes, tracing, transformed
 from gemmtune.torch.sources import CHOSEN
 from space.kinds.gemm import ACTIVATIONS
 
@@ -73,7 +73,7 @@ def gemm(
     # Skip the dispatcher for plain tensors: it would only call back here, and costs as much as the launch.
     compiling = is_compiling()
     direct = (
-        not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
+        not compiling and type(a) in _PLAIN and type(b) in _PLAIN and not modes() and not tracing()
         and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
     )  # fmt: skip
     if not direct or (out is not None and not isinstance(out, Tensor)):

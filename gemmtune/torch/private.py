@@ -66,3 +66,5 @@ level_of_transforms: Final = torchs("_functorch.maybe_current_level", lambda: No
 transforming: Final = transforming_since_2_13 if torch.__version__ >= (2, 13) else transforming_before_2_13
 #: Number of active dispatch modes; each must see every operator.
 modes: Final = torchs("_len_torch_dispatch_stack", public_modes)
+#: Whether `torch.jit.trace` listens, which would take what it is not shown for a constant.
+tracing: Final = torchs("_is_tracing", torch.jit.is_tracing)

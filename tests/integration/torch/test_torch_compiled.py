@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from torch.autograd import forward_ad  # noqa: E402
 
-from gemmtune.torch import gemm  # noqa: E402
+from gemmtune.torch import gemm, op  # noqa: E402
 
 A, B = (torch.randn(4, 4).to(torch.bfloat16) for _ in range(2))
 Product = Callable[..., Any]
@@ -40,3 +41,14 @@ def test_transforms_inside_of_compiled_functions_lose_no_derivative(transformed:
     expected = transformed(torch.matmul)(A)
     assert expected.any()
     assert torch.allclose(found.float(), expected.float(), rtol=0.02, atol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trace_holds_the_product_and_not_its_first_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = SimpleNamespace(launch=lambda a, b, *_: torch.from_numpy(a.numpy() @ b.numpy()))
+    # As on a GPU, where a kind of call that was prepared is launched without the dispatcher.
+    monkeypatch.setattr(op, "prepared", lambda kind: launched)
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    assert torch.allclose(gemm(a, b), a @ b)
+    traced = torch.jit.trace(lambda x: gemm(x, b), (a,))
+    assert torch.allclose(traced(2 * a), 2 * a @ b)
