@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -155,6 +156,11 @@ def database_url(db: str) -> str:
 def is_set(name: str) -> bool:
     """Whether the variable of a setting says anything; no other one is looked at."""
     return bool(os.environ.get(f"GEMMTUNE_{name.upper()}"))
+
+
+def set_among(names: Sequence[str]) -> list[str]:
+    """Those variables of other programs that say anything, in capitals or not."""
+    return [name for name in names if os.environ.get(name) or os.environ.get(name.lower())]
 
 
 @cache

@@ -19,6 +19,7 @@ import httpx2
 
 from tuner import errors
 from tuner.errors import FleetError, TunerError, Unreachable
+from tuner.settings import set_among
 
 #: Makes an exception of an HTTP status, an error type such as `/problems/bad-input`, and a sentence. Status 0 means
 #: that no response of the service arrived.
@@ -66,7 +67,7 @@ def http_client(
         return httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport, trust_env=away)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
         # Only names: a proxy's URL may hold a password.
-        named = ", ".join(name for name in _FROM_ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower()))
+        named = ", ".join(set_among(_FROM_ENVIRONMENT))
         raise FleetError(f"{named} can't be used for {url.host}: {error}; correct or unset it") from error
 
 
