@@ -217,7 +217,7 @@ def chosen() -> Source:
 
 def _open(asked: _Configuration) -> Source:
     text, trusted, neighbours = str(asked.named or ""), asked.trusted, asked.neighbours
-    if text.startswith(("http://", "https://")):
+    if text.lower().startswith(("http://", "https://")):
         return Service(Client(text, token=asked.token, insecure=asked.insecure), trusted, neighbours)
     path = Path(expanduser(text))
     if text and is_folder(path):

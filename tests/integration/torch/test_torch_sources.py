@@ -125,6 +125,14 @@ def test_a_store_is_closed_once_another_source_is_configured(tmp_path: Path) -> 
         configure()
 
 
+def test_a_url_in_capitals_is_a_service_and_no_database() -> None:
+    configure("HTTP://127.0.0.1:9")
+    try:
+        assert isinstance(sources.chosen(), sources.Service)
+    finally:
+        configure()
+
+
 def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
     failures = [StoreError("the PostgreSQL database can't be used: it restarts")]
 
