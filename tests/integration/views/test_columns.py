@@ -115,6 +115,19 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
         assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024, 1152))
 
 
+def test_pages_and_answers_agree_on_replays_of_earlier_kernels(tmp_path: Path) -> None:
+    today = sources_digest(families_for(profile_named(DEVICE).arch.name))
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        for place, kernels in enumerate((today, "older")):
+            asked = PROBLEM.resized(512 + 128 * place, 512, 512)
+            study = store.begin_study(replace(study_key(asked), device_kind="recorded"))
+            by = replace(PROVENANCE, kernel_source_digest=kernels, nvrtc="12.9")
+            taken = store.record(study.id, measured(FAMILY.config({}), problem=asked), by)
+            store.set_bests([Best(asked, DEVICE, "recorded", taken, None, None, None, 1, {})])
+        assert [answer(best).source for best in store.bests(DEVICE)] == ["measured", "stale"]
+        assert list(BestColumns(store).of(DEVICE).document()["columns"]["stale"]) == [False, True]
+
+
 @pytest.mark.parametrize("policy", [Policy.CHAIN, Policy.SUSTAINED])
 @pytest.mark.parametrize("samples", [1, 2, 30])
 @pytest.mark.parametrize("shape", ["256x256x256", "1024x2048x2048", "4096x4096x4096"])
