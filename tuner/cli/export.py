@@ -25,7 +25,7 @@ from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.importers.source import Asked
 from tuner.tables.library import library_table
 from tuner.tables.programs import plans_of, programs_of, stale
-from tuner.tables.tables import chosen_bests, table, table_bytes
+from tuner.tables.tables import legal_of, table_bytes, table_of, tuned_bests
 from workers.measurement import Policy
 
 #: The format of `--all`, and of an export that names none.
@@ -79,7 +79,7 @@ def export(
             profile_named(device)  # a misspelt card can't be tuned
         found = _read(store, device, policy_of(None, neighbours), exporter, keys)
     if everything:
-        _export_everything(found.document, out, as_json)
+        _export_everything(found, out, as_json)
         return
     options = ExportOptions(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
     kept = guarded(found.document, MIN_GAIN if min_gain is None else min_gain, keys)
@@ -95,12 +95,14 @@ class _Found:
         document: the table.
         listed: number of problems in the user's files.
         never_tuned: keys of those of them that have no best.
+        forbidden: keys of the bests to export whose config a rule forbids by now.
         uncompared: keys of the bests to export that a library's table lacks.
     """
 
     document: dict[str, Any]
     listed: int
     never_tuned: list[str]
+    forbidden: list[str]
     uncompared: list[str]
 
 
@@ -113,28 +115,29 @@ def _listed(problems: list[Path], asked: Asked) -> set[str]:
 
 
 def _read(store: Store, device: str, policy: Policy | None, exporter: Exporter, keys: set[str] | None) -> _Found:
-    document = library_table(store, device) if exporter.OF_LIBRARY else table(store, device, policy)
-    if keys is None and not exporter.OF_LIBRARY:
-        return _Found(document, 0, [], [])
-    tuned = {best.problem.key for best in chosen_bests(store, device)}
+    bests = tuned_bests(store, device, policy)
+    legal = legal_of(bests)
+    document = library_table(store, device) if exporter.OF_LIBRARY else table_of(legal, device)
+    tuned, usable = ({best.problem.key for best in some} for some in (bests, legal))
     asked = tuned if keys is None else keys
     in_table = {entry["problem"]["key"] for entry in document["entries"]}
-    uncompared = sorted((tuned & asked) - in_table) if exporter.OF_LIBRARY else []
-    return _Found(document, len(keys or ()), sorted(asked - tuned), uncompared)
+    uncompared = sorted((usable & asked) - in_table) if exporter.OF_LIBRARY else []
+    return _Found(document, len(keys or ()), sorted(asked - tuned), sorted((tuned - usable) & asked), uncompared)
 
 
-def _export_everything(document: dict[str, Any], out: Path, as_json: bool) -> None:
+def _export_everything(found: _Found, out: Path, as_json: bool) -> None:
+    document = found.document
     # The same bytes as over HTTP without a format.
     export_file(out, table_bytes(document))
     count, content, doubtful = len(document["entries"]), document["content"], guarded(document).left_out
     lines = [f"{out}: {_bests(count, document['device'])}, content {content[:12]}"]
-    lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
+    lines += [f"{many:,} of them {reason}" for reason, many in doubtful.items()]
     changed = stale(document["device"], document["entries"])
     if doubtful:
         lines.append("install() leaves those to the library; an export without --all writes null")
-    lines += _changed(changed)
+    lines += _forbidden(found) + _changed(changed)
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
-              "stale": changed}  # fmt: skip
+              "stale": changed, "forbidden": found.forbidden}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 
@@ -148,11 +151,12 @@ def _export_guarded(kept: Guarded, found: _Found, exporter: Exporter, options: E
     lines = _lines(_written(out, exporter, files), kept, found, changed)
     if exporter.NAME == _WHOLE and kept.left_out:
         lines.append("--all exports those too, with their evidence")
+    lines += _forbidden(found)
     if step := exporter.next_step(kept, options):
         lines.append(step)
     report = {"out": str(out), "files": sorted(files), "entries": len(kept.entries), "min_gain": kept.min_gain,
               "library": len(kept.library), "left_out": dict(kept.left_out),
-              "stale": changed, "never_tuned": found.never_tuned}  # fmt: skip
+              "stale": changed, "never_tuned": found.never_tuned, "forbidden": found.forbidden}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 
@@ -181,10 +185,17 @@ def _lines(written: str, kept: Guarded, found: _Found, changed: int) -> list[str
     return lines
 
 
+def _forbidden(found: _Found) -> list[str]:
+    """A line that says how many bests are missing because a rule forbids them by now; none without any."""
+    said = "best is" if len(found.forbidden) == 1 else "bests are"
+    why = "left out: a rule forbids the config by now; `gemmtune retune --stale` measures again"
+    return [f"{len(found.forbidden):,} {said} {why}"] if found.forbidden else []
+
+
 def _changed(count: int) -> list[str]:
     """A line that says how many entries are stale; none without any."""
-    said = "entry was" if count == 1 else "entries were"
-    since = "measured with kernels that have changed since: `gemmtune retune --stale` measures again"
+    said = "entry is stale: its kernel" if count == 1 else "entries are stale: their kernels"
+    since = "or NVRTC has changed since; `gemmtune retune --stale` measures again on the GPU"
     return [f"{count:,} {said} {since}"] if count else []
 
 

@@ -40,11 +40,15 @@ def table(store: Store, device: str, policy: Policy | None = None) -> dict[str, 
 
 
 def chosen_bests(store: Store, device: str, policy: Policy | None = None) -> list[Best]:
-    """The served bests of one device model by problem key, without those that a rule forbids by now; a GPU's own best
-    takes precedence over a replayed one.
+    """The `tuned_bests` without those that a rule forbids by now."""
+    return legal_of(tuned_bests(store, device, policy))
+
+
+def tuned_bests(store: Store, device: str, policy: Policy | None = None) -> list[Best]:
+    """The served bests of one device model by problem key; a GPU's own best takes precedence over a replayed one.
 
     Args:
-        policy: its bests replace the served ones of their problems.
+        policy: its bests replace the served ones of their problems, unless a rule forbids them by now.
 
     Raises:
         UnknownDevice: the store has no best of the device.
@@ -63,7 +67,12 @@ def chosen_bests(store: Store, device: str, policy: Policy | None = None) -> lis
         alike = served is not None and (best.policy, best.device_kind) == (policy, served.device_kind)
         if alike and not forbidden(best.problem, best.config, best.device):
             chosen[best.problem.key] = best
-    return [best for _, best in sorted(chosen.items()) if not forbidden(best.problem, best.config, best.device)]
+    return [best for _, best in sorted(chosen.items())]
+
+
+def legal_of(bests: Iterable[Best]) -> list[Best]:
+    """Bests without those that a rule forbids by now."""
+    return [best for best in bests if not forbidden(best.problem, best.config, best.device)]
 
 
 def table_of(bests: Iterable[Best], device: str) -> dict[str, Any]:

@@ -214,6 +214,18 @@ def test_an_export_says_which_problems_were_never_tuned(folder: Path) -> None:
     assert report["never_tuned"] == ["gemm:bf16,bf16,bf16,f32:nt:16x6144x4096:b1:none"]
 
 
+def test_an_export_says_which_bests_a_rule_forbids_by_now(folder: Path) -> None:
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        broken = keep_best(store, Gemm.of(16, 6144, 4096, "fp16_acc16")).problem
+    (folder / "broken.csv").write_text("m,n,k,dtype\n16,6144,4096,fp16_acc16\n")
+    said = "1 best is left out: a rule forbids the config by now; `gemmtune retune --stale` measures again"
+    for words in (("--all",), ("--format", "csv", "--problems", folder / "broken.csv")):
+        assert said in (text := export(folder, "t", *words)).splitlines()
+        assert "never tuned" not in text
+        report = json.loads(export(folder, "t", *words, "--json"))
+        assert (report["forbidden"], report.get("never_tuned", [])) == ([broken.key], [])
+
+
 @pytest.mark.parametrize("words", [("--all",), ("--min-gain", "1.0"), ("--format", "csv", "--min-gain", "1.0")])
 def test_an_export_says_which_kernels_have_changed_since(folder: Path, words: tuple[str, ...]) -> None:
     assert "changed since" not in export(folder, "t", *words)
