@@ -10,6 +10,7 @@ from space.config import Config
 from space.devices import profile_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, NothingMeasured
+from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import ahead, bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.hints import tune_command
@@ -28,12 +29,14 @@ class Finals:
         rivals: the correct ones under its policy, fastest first.
         joules: energy of a product, by config. It was counted while each ran alone, so it is the same for all policies.
         today: what today's rules pick from these finals; None where that is the best, or nothing.
+        out: why the best is out of the running by now, as a clause; empty while it is in.
     """
 
     best: Best
     rivals: Sequence[StoredMeasurement]
     joules: Mapping[Config, float]
     today: StoredMeasurement | None
+    out: str
 
 
 def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> Finals:
@@ -61,7 +64,7 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
     rivals = sorted(under, key=lambda one: by_time.index(one.measurement))
     measurements = [one.measurement for one in finals]
     joules = {one.config: one.product_joules for one in measurements if one.product_joules is not None}
-    return Finals(best, rivals, joules, picked_today(best, finals))
+    return Finals(best, rivals, joules, picked_today(best, finals), out_since(best, finals))
 
 
 def _policies_of(store: Store, problem: Problem, device: str) -> str:
@@ -78,3 +81,17 @@ def picked_today(best: Best, finals: Sequence[StoredMeasurement]) -> StoredMeasu
         return None
     now = next((each.winner for each in found if each.policy is best.policy), best.winner)
     return None if now.id == best.winner.id else now
+
+
+def out_since(best: Best, finals: Sequence[StoredMeasurement]) -> str:
+    """Why a best is out of the running by now, as a clause; empty while it is in.
+
+    Args:
+        finals: those that it won, without what was revoked or found wrong.
+    """
+    if broken := forbidden(best.problem, best.config, best.device):
+        return f"breaks {broken} by now, and is not served"
+    if not finals or best.winner.id in {each.id for each in finals}:
+        return ""
+    said = "was revoked" if best.winner.revoked else "has a build that was found wrong since"
+    return f"{said}: the next tune replaces it"

@@ -118,16 +118,18 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
                          | {"product_joules": found.joules.get(one.config)} for number, one in rivals]})  # fmt: skip
         return
-    policy = found.best.policy.value
+    policy, won = found.best.policy.value, found.best.winner.id
     place = "is served" if found.best.served else f"is the best under {policy}, which is not the served one"
-    console.print(f"finals under {policy}, fastest first, turn by turn; * {place}")
+    which = "*" if won in dict(rivals) else f"their winner, measurement {won},"
+    console.print(f"finals under {policy}, fastest first, turn by turn; {which} {found.out or place}")
     for number, one in rivals:
         low, high = median_interval_us(one, found.best.device)
-        mark, count = "*" if number == found.best.winner.id else " ", counted(len(one.samples_us), "sample")
+        mark, count = "*" if number == won else " ", counted(len(one.samples_us), "sample")
         joules = f", {found.joules[one.config]:.4g} J" if one.config in found.joules else ""
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count}){joules}  {one.config.key}")
     if found.today:
-        console.print(f"* was picked by an earlier version's rule; today's picks {found.today.measurement.config.key}")
+        then = "of the others" if found.out else "* was picked by an earlier version's rule;"
+        console.print(f"{then} today's picks {found.today.measurement.config.key}")
     if found.best.device_kind == "recorded":
         console.print("times are replayed from a recording; no GPU was used")
 

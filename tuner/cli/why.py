@@ -6,7 +6,7 @@ from space.problem import Problem
 from space.registry import is_own
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
-from tuner.answering.rivals import picked_today
+from tuner.answering.rivals import out_since, picked_today
 from tuner.answering.staleness import staleness_here
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, show, table
@@ -23,17 +23,19 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
     with existing_store(db) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
-        today = picked_today(best, store.finals_beside(best.winner.id)) if best else None
+        finals = store.finals_beside(best.winner.id) if best else []
+    today, out = (picked_today(best, finals), out_since(best, finals)) if best else (None, "")
     changed = staleness_here(best) if best else ""
-    show(found, as_json, lambda each: _print(each, changed, today))
+    show(found, as_json, lambda each: _print(each, changed, today, out))
 
 
-def _print(found: Why, changed: str, today: StoredMeasurement | None) -> None:
+def _print(found: Why, changed: str, today: StoredMeasurement | None, out: str) -> None:
     """Prints why a config won.
 
     Args:
         changed: how its kernel has changed since; empty where it has not.
         today: what today's rules pick in its place; None where they pick it too.
+        out: why it is out of the running by now; empty while it is in.
     """
     what = f"the served one takes {found.served_us:.2f} µs under {found.served_policy}" if found.served_us else ""
     console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, "
@@ -44,7 +46,8 @@ def _print(found: Why, changed: str, today: StoredMeasurement | None) -> None:
         console.print(f"  {changed}: these are times of the one before")
     if today:
         picked = today.measurement.config.key
-        console.print(f"  an earlier version's rule picked it; of the same finals today's picks {picked}")
+        then = f"it {out}" if out else "an earlier version's rule picked it"
+        console.print(f"  {then}; of the same finals today's picks {picked}")
     print_replays({found.problem: found.replay}, found.device)
     # The library's knobs are not ours, though some have the same names.
     own = dict(found.winner.values) if is_own(found.winner) else {}

@@ -278,11 +278,13 @@ def _picks(problem: Problem, finals: Sequence[StoredMeasurement], bests: set[int
         of_policy = [one for one in legal if one.measurement.policy is policy]
         won = rivals.winner(policy)
         winner = next(rival for rival in of_policy if rival.measurement is won)
-        stands = [each.id for each in finals if each.measurement.policy is policy and each.id in bests - {winner.id}]
+        stood = [each for each in finals if each.measurement.policy is policy and each.id in bests - {winner.id}]
         sentence = _why_picked(winner, of_policy)
-        if stands:
-            sentence += (f"; an earlier version's rule picked measurement {stands[0]}, which stands until a faster one "
-                         "or another program replaces it")  # fmt: skip
+        if stood and (rule := broken.get(stood[0].measurement.config)):
+            sentence += f"; measurement {stood[0].id}, which was picked, breaks {rule} by now"
+        elif stood:
+            sentence += (f"; an earlier version's rule picked measurement {stood[0].id}, which stands until a faster "
+                         "one or another program replaces it")  # fmt: skip
         picks.append(Pick(policy.value, winner.id, sentence))
     return picks
 

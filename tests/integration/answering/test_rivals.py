@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.rivals import finals_of
 from tuner.errors import NothingMeasured
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
+from tuner.views.studies import in_full
 from workers.measurement import Outcome, Policy
 
 
@@ -60,6 +63,34 @@ def test_energy_stands_beside_rivals_under_every_policy(tmp_path: Path) -> None:
     assert [one["product_joules"] for one in shell(*words, "--json").json["rivals"]] == [0.25, None]
     said = " ".join(shell(*words).out.split())
     assert said.count(" samples), 0.25 J ") == said.count(" J ") == 1
+
+
+@pytest.mark.parametrize(("dtype", "said"), [
+    ("bf16", "their winner, measurement 1, has a build that was found wrong since: the next tune replaces it"),
+    ("fp16_acc16", "* breaks problem.sums"),
+])  # fmt: skip
+def test_a_winner_that_is_out_of_the_running_is_told_as_such(tmp_path: Path, dtype: str, said: str) -> None:
+    problem = Gemm.parse("256x256x256", dtype)
+    configs = [FAMILY.config({"tile_n": tile_n}) for tile_n in (64, 128)]
+    taken = [replace(measured(config, us, problem, "final", policy=Policy.CHAIN), build_digest=config.key[-64:])
+             for config, us in zip(configs, (10.0, 11.0), strict=True)]  # fmt: skip
+    taken.append(measured(family_named("cublaslt").config({}), 12.0, problem, "final", policy=Policy.CHAIN))
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        winner, *_ = store.record_many(store.begin_study(study_key(problem)).id, taken, PROVENANCE)
+        store.set_bests([Best(problem, DEVICE, "cuda", winner, None, None, None, 2, {})])
+        if dtype == "bf16":
+            wrong = measured(configs[0], problem=problem, outcome=Outcome.WRONG_RESULT)
+            others = [measured(FAMILY.config({"tile_n": tile_n}), problem=problem) for tile_n in (96, 192)]
+            later = store.begin_study(study_key(problem), fresh=True)
+            found = [replace(wrong, build_digest=taken[0].build_digest), *others]
+            store.record_many(later.id, found, PROVENANCE)
+        (pick,) = in_full(store, winner.study_id).picks
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
+    told = " ".join(shell("best", problem.shape, "--dtype", dtype, "--device", DEVICE, "--rivals").out.split())
+    assert said in told
+    assert "is served" not in told.replace("is not served", "")
+    assert "earlier version" not in told + pick.sentence
+    assert ("measurement 1, which was picked, breaks problem.sums" in pick.sentence) is (dtype != "bf16")
 
 
 def test_a_best_of_a_screening_has_no_rivals() -> None:
