@@ -24,7 +24,7 @@ from space.rank import rank, roofline_us
 from space.registry import family_for, family_named
 from tuner.answering.grounds import taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
-from tuner.answering.staleness import outdated, staleness, staleness_here
+from tuner.answering.staleness import changed_since, staleness
 from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
@@ -196,7 +196,7 @@ def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
 
 def measured(best: Best) -> Answer:
     """The answer for the problem of a best: `measured`, or `stale`."""
-    changed = staleness_here(best) or outdated(best)
+    changed = changed_since(best)
     replay = _replay(best)
     why = (
         f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "

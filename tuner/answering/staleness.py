@@ -61,6 +61,11 @@ def staleness_here(best: Best) -> str:
     return staleness(best, nvrtc_here() if best.device_kind == "cuda" else None)
 
 
+def changed_since(best: Best) -> str:
+    """How what was measured or replayed has changed since, as a clause; empty where an answer is `measured`."""
+    return staleness_here(best) or outdated(best)
+
+
 def outdated(best: Best) -> str:
     """That our kernels have changed since a replayed best was recorded, as a clause; empty where they have not."""
     kernels = best.winner.provenance.kernel_source_digest

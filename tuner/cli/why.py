@@ -7,7 +7,7 @@ from space.registry import is_own
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import out_since, picked_today
-from tuner.answering.staleness import staleness_here
+from tuner.answering.staleness import changed_since
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
@@ -25,7 +25,7 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
         best = store.best(problem, device) if found.served else None
         finals = store.finals_beside(best.winner.id) if best else []
     today, out = (picked_today(best, finals), out_since(best, finals)) if best else (None, "")
-    changed = staleness_here(best) if best else ""
+    changed = changed_since(best) if best else ""
     show(found, as_json, lambda each: _print(each, changed, today, out))
 
 

@@ -13,7 +13,8 @@ from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.registry import config_named, is_own, problem_from_key
-from tuner.answering.staleness import Built, change
+from tuner.answering.staleness import Built, change, changed_since
+from tuner.tables.entries import best_of
 from tuner.tables.exporters.options import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
 from workers.builder import source_of
@@ -40,8 +41,8 @@ def plans_of(device: str) -> Plan:
 
 
 def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
-    """How many of a table's entries were measured with kernels that have changed since."""
-    return sum(bool(change(_built(device, entry))) for entry in entries)
+    """How many of a table's entries would be answered as `stale`."""
+    return sum(bool(changed_since(best_of(device, dict(entry)))) for entry in entries)
 
 
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:

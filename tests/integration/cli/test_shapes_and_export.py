@@ -18,6 +18,7 @@ from space.errors import ConfigError, ProblemError
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.answering.answers import measured as answer
 from tuner.evidence import misses
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, Policy, Ratio
@@ -231,9 +232,22 @@ def test_an_export_says_which_kernels_have_changed_since(folder: Path, words: tu
     assert "changed since" not in export(folder, "t", *words)
     with Store.open(f"sqlite:///{folder}/store.db") as store:
         keep_best(store, Gemm.of(24, 4096, 4096), by=replace(PROVENANCE, kernel_source_digest="e" * 64))
-    said = "1 entry was measured with kernels that have changed since: `gemmtune retune --stale` measures again"
+    said = "1 entry is stale: its kernel or NVRTC has changed since; "
+    said += "`gemmtune retune --stale` measures again on the GPU"
     assert said in export(folder, "t", *words).splitlines()
     assert json.loads(export(folder, "t", *words, "--json"))["stale"] == 1
+
+
+def test_an_export_counts_as_stale_what_is_answered_as_stale(folder: Path) -> None:
+    earlier = {"cuda": replace(PROVENANCE, nvrtc="12.9"), "recorded": replace(PROVENANCE, kernel_source_digest="older")}
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        for kind, by in earlier.items():
+            problem = Gemm.of(24 + 8 * len(kind), 4096, 4096)
+            study = store.begin_study(replace(study_key(problem), device_kind=kind))
+            stored = store.record(study.id, measured(FAMILY.config({}), problem=problem), by)
+            store.set_bests([Best(problem, DEVICE, kind, stored, None, None, None, 1, {})])
+        assert [answer(best).source for best in store.bests(DEVICE)].count("stale") == 2
+    assert json.loads(export(folder, "t", "--all", "--json"))["stale"] == 2
 
 
 def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:
