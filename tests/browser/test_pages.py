@@ -211,6 +211,14 @@ class TestProblem:
             cells = [cell.inner_text() for cell in row.query_selector_all("td")]
             assert len(cells) < 2 or cells[0] != cells[1]
 
+    def test_two_without_clocks_are_not_called_alike_in_them(self, opened: Opener, url: str) -> None:
+        page = opened("/compare?a=1&b=2")
+        told = {"clocks": None, "product_joules": None, "taken_at": "2026-11-25T00:00:00Z"}
+        bare = {number: api(url, f"/v1/measurements/{number}") | told for number in ("1", "2")}
+        page.route(re.compile(r"/v1/measurements/\d$"), lambda route: route.fulfill(json=bare[route.request.url[-1]]))
+        page.reload()
+        page.wait_for_selector("text=Nothing: no clock was read.")
+
     def test_a_result_with_an_infinite_error_is_compared(self, opened: Opener, url: str) -> None:
         wrong = api(url, "/v1/measurements/2") | {"outcome": "wrong_result", "samples_us": [], "median_us": None}
         wrong["verification"] = {"elements": 4, "mismatches": 4, "worst_ratio": None, "reference": "float64"}

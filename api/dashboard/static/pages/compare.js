@@ -18,7 +18,7 @@ export async function open(page) {
   page.show(() => html`<h1>What differs?</h1>${head(a, b, ratio)}
     <div class="halves"><div class="stack"><section class="card">${diff("Config", knobsOf(a), knobsOf(b), "the same config")}</section>
       <section class="card">${diff("Program and machine", programOf(a), programOf(b), "the same program on the same machine")}</section></div>
-    <div class="stack">${samples(a, b)}<section class="card">${diff("State of the GPU", stateOf(a), stateOf(b), "the same clocks and power")}</section></div></div>
+    <div class="stack">${samples(a, b)}<section class="card">${diff("State of the GPU", stateOf(a), stateOf(b), a.clocks && b.clocks ? "the same clocks and power" : "no clock was read")}</section></div></div>
     <p class="row"><a href=${`/compare?a=${b.id}&b=${a.id}`}>Swap them</a> <a href=${problemLink(a)}>${titleOfKey(a.problem.key)}</a></p>`);
 }
 
@@ -44,7 +44,7 @@ function head(a, b, ratio) {
 
 /** @param {string} title @param {Record<string, unknown>} left @param {Record<string, unknown>} right @param {string} same */
 function diff(title, left, right, same) {
-  const names = [...new Set([...Object.keys(left), ...Object.keys(right)])];
+  const names = Object.keys({ ...left, ...right }).filter((name) => (left[name] ?? right[name]) != null);
   const differing = names.filter((name) => String(left[name] ?? "–") !== String(right[name] ?? "–"));
   return html`<h2>${title}</h2>${differing.length ? html`<table><caption class="visually-hidden">${title}: what differs</caption><thead><tr><th scope="col">What</th><th scope="col">A</th><th scope="col">B</th></tr></thead>
     <tbody>${differing.map((name) => html`<tr><th scope="row">${name}</th><td class="mono long">${left[name] ?? "–"}</td><td class="mono long">${right[name] ?? "–"}</td></tr>`)}</tbody></table>` : nothing}
