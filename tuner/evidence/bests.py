@@ -91,7 +91,11 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
             if best is first and row:
                 # What stands under the policy that decides goes on deciding, whatever was taken under others.
                 newest = codec.provenance_of(row.measurement.provenance.content) or newest
-    if taken:
+    for policy in sorted(rows.keys() - {best.policy.value for best in found}):
+        if wrong_in := refuting(session, rows[policy].measurement_id):
+            remove(session, rows.pop(policy), f"measurement {wrong_in} found its build wrong")
+            taken = True
+    if taken and rows:
         serve(session, first.problem, first.device, newest, rows)
     return remarks
 
@@ -143,6 +147,19 @@ def replace(session: Session, row: BestRow, best: Best, reason: str) -> None:
     row.tried, row.failed, row.version = best.tried, dict(best.failed), version
     session.add(row)
     session.flush()
+
+
+def remove(session: Session, row: BestRow, reason: str) -> None:
+    """Deletes a best, and writes that into the history."""
+    record(session, row, None, reason, changes.count(session, "best"))
+    session.delete(row)
+    session.flush()
+    # Readers that drop it find the replayed one again, which it hid.
+    same = select(DeviceRow.id).where(DeviceRow.name == row.device.name, DeviceRow.id != row.device_id)
+    for other in session.scalars(
+        select(BestRow).where(BestRow.problem_id == row.problem_id, BestRow.device_id.in_(same), BestRow.served)
+    ):
+        other.version = changes.count(session, "best")
 
 
 def serve(

@@ -20,7 +20,7 @@ from space.devices import find_profile
 from space.problem import Problem
 from tuner.errors import NothingCorrect, StoreError, UnknownWorker
 from tuner.evidence import bests, changes, codec, measurements, studies
-from tuner.evidence.best_changes import Past, judge, record, rolled_back
+from tuner.evidence.best_changes import Past, judge, rolled_back
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.measurements import IN_THE_RUNNING, NOT_REVOKED
 from tuner.evidence.models import (
@@ -192,7 +192,7 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool
         rows = bests.rows_of(session, of)
         revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
         for policy in sorted(revoked - standing.keys()):
-            _remove(session, rows.pop(policy), reason)
+            bests.remove(session, rows.pop(policy), f"{reason}, and nothing else was measured")
         taken = [policy for policy in standing if policy not in rows or policy in revoked]
         for policy in taken:
             row = rows.setdefault(policy, BestRow(**of, policy=policy, served=False))
@@ -214,18 +214,6 @@ def _deciding(
     # What is left may be of another version, which this one can't read.
     left = stays or next(iter(kept.values()))
     return codec.provenance_of(left.measurement.provenance.content)
-
-
-def _remove(session: Session, row: BestRow, reason: str) -> None:
-    record(session, row, None, f"{reason}, and nothing else was measured", changes.count(session, "best"))
-    session.delete(row)
-    session.flush()
-    # Readers that drop it find the replayed one again, which it hid.
-    same = select(DeviceRow.id).where(DeviceRow.name == row.device.name, DeviceRow.id != row.device_id)
-    for other in session.scalars(
-        select(BestRow).where(BestRow.problem_id == row.problem_id, BestRow.device_id.in_(same), BestRow.served)
-    ):
-        other.version = changes.count(session, "best")
 
 
 def _remaining(session: Session, of: dict[str, int], problem: Problem, device: str) -> dict[str, Best]:

@@ -15,7 +15,8 @@ from space.registry import is_own
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured
-from tuner.evidence.records import Provenance, StoredMeasurement
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import Policy, Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
@@ -93,6 +94,22 @@ def test_a_best_that_is_wrong_in_a_later_screening_is_replaced_by_a_slower_one(s
     assert served(store) != fastest
     *_, last = store.best_changes(PROBLEM, DEVICE)
     assert last.reason.endswith("found the old one's build wrong")
+
+
+def test_a_best_under_a_policy_that_the_next_study_leaves_out_is_gone(store: Store) -> None:
+    study, finals = store.begin_study(study_key(PROBLEM)), [FAMILY.config({"tile_n": each}) for each in (64, 128)]
+    taken = [built(measured(config, 10.0 + place, PROBLEM, "final", policy=policy))
+             for policy in (Policy.CHAIN, Policy.BURST) for place, config in enumerate(finals)]  # fmt: skip
+    store.set_bests(bests_of(PROBLEM, store.record_many(study.id, taken, PROVENANCE), 2, {}))
+    later = store.begin_study(study_key(PROBLEM), fresh=True)
+    others = [built(measured(FAMILY.config({"tile_n": each}), problem=PROBLEM)) for each in (96, 192)]
+    found = store.record_many(later.id, [wrong(finals[0]), *others], PROVENANCE)
+    again = built(measured(finals[1], 12.0, PROBLEM, "final", policy=Policy.BURST))
+    store.set_bests(bests_of(PROBLEM, store.record_many(later.id, [again], PROVENANCE), 3, {"wrong_result": 1}))
+    assert [best.policy for best in store.bests_by_policy(DEVICE)] == [Policy.BURST]
+    assert served(store) == finals[1]
+    gone = next(each for each in store.best_changes(PROBLEM, DEVICE) if each.measurement_id is None)
+    assert (gone.policy, gone.reason) == (Policy.CHAIN, f"measurement {found[0].id} found its build wrong")
 
 
 def test_what_is_wrong_in_finals_is_not_served_by_the_same_study_after_it_is_right(store: Store) -> None:
