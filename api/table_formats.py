@@ -84,9 +84,10 @@ class TableFormats:
 
 def _rendered(device: str, query: TableQuery, document: dict[str, Any]) -> Rendered:
     exporter = exporter_named(query.format)
-    table = guarded(document, MIN_GAIN if query.min_gain is None else query.min_gain)
+    options = ExportOptions(f"{device}.{query.format}", torch=query.torch)
+    kept = guarded(document, MIN_GAIN if query.min_gain is None else query.min_gain)
     try:
-        files = exporter.files(table, ExportOptions(f"{device}.{query.format}", torch=query.torch))
+        files = exporter.files(exporter.writable(kept, options), options)
     except ConfigError as error:
         raise HttpError(422, "bad-input", str(error)) from error
     return Rendered(next(iter(files.values())), exporter.MEDIA_TYPE)

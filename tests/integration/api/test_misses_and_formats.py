@@ -260,3 +260,18 @@ def test_the_librarys_table_is_of_the_finals_that_a_best_won(store: Store) -> No
     assert library_table(store, DEVICE) == won
     store.record(study.id, measured(FAMILY.config({"stages": 3})), PROVENANCE)
     assert library_table(store, DEVICE) == won
+
+
+def test_a_file_without_rows_has_the_bytes_of_the_commands(tmp_path: Path) -> None:
+    url, out, ranked = f"sqlite:///{tmp_path}/s.db", tmp_path / "t.csv", Gemm.of(24, 4096, 4096)
+    with Store.open(url) as store:
+        configs = [FAMILY.config({}), *(family_named("cublaslt").config({"rank": rank}) for rank in (0, 3))]
+        taken = [measured(config, us, ranked, "final") for config, us in zip(configs, (9.0, 12.0, 10.0), strict=True)]
+        stored = store.record_many(store.begin_study(study_key(ranked)).id, taken, PROVENANCE)
+        store.set_bests(bests_of(ranked, stored, 3, {}))
+        with TestClient(create_app(store)) as http:
+            asked = {"format": "tunableop", "torch": "2.14.1"}
+            told = http.get(f"/v1/tables/{DEVICE}", params=asked).raise_for_status().content
+    words = ["export", "--out", str(out), "--device", DEVICE, "--db", url, "--format", "tunableop", "--torch", "2.14.1"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert told == (tmp_path / "t0.csv").read_bytes()
