@@ -24,6 +24,8 @@ WORKSPACE_BYTES: Final = 64 * 2**20
 MEAN_UNSIGNED_PRODUCT: Final = 16_256
 #: A block moves on by as many tiles as there are blocks, which may be one per tile: a signed int holds the sum.
 MAX_TILES: Final = 2**30
+#: What a count that does not fit 64 bits is taken for: that of a problem that fits no GPU.
+BEYOND_COUNTING: Final = 2**62
 #: The packing pass counts the bytes of a row in 32 bits.
 MAX_PACKED_ROW_BYTES: Final = 2**31 - 1
 #: Limits of a short product, for programmatic dependent launch: about 30 us of memory traffic and 400 us of 16-bit
@@ -51,6 +53,14 @@ def input_bytes(problem: Gemm) -> int:
 def output_bytes(problem: Gemm) -> int:
     """Bytes of one element of C."""
     return DTYPE_BYTES[problem.dtype_c]
+
+
+def counted(*factors: IntColumn | int) -> IntColumn:
+    """The product of whole numbers, exact up to 2^53 and at most `BEYOND_COUNTING`."""
+    product: FloatColumn = np.ones(())
+    for factor in factors:
+        product = product * factor
+    return np.minimum(product, BEYOND_COUNTING).astype(np.int64)
 
 
 def extent_m(c: Columns) -> IntColumn:

@@ -9,7 +9,7 @@ import numpy as np
 from space.arch import VECTOR_BYTES, WARP_THREADS, WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.config import Config
-from space.families.common import SEMAPHORE_BYTES, epilogue_constants, input_bytes
+from space.families.common import SEMAPHORE_BYTES, counted, epilogue_constants, input_bytes
 from space.families.gemv.knobs import A_SMEM
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
@@ -83,7 +83,7 @@ def _entry_registers(c: Columns) -> IntColumn:
 
 def _workspace_bytes(c: Columns) -> IntColumn:
     each = c["split_k"] * c["outputs"] * WORD_BYTES + SEMAPHORE_BYTES
-    return np.where(c["split_k"] > 1, c.problem.batch * c["tiles_n"] * each, 0)
+    return np.where(c["split_k"] > 1, counted(c["tiles_n"], c.problem.batch, each), 0)
 
 
 DERIVED: Final[tuple[Derived, ...]] = (

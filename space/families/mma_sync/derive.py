@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import WARP_THREADS, WORD_BYTES
 from space.columns import Columns, Derived, IntColumn
-from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes
+from space.families.common import SEMAPHORE_BYTES, counted, extent_m, extent_n, input_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
 from space.families.mma_sync.operands import mn_major
 from space.families.mma_sync.stream_k import shared_tiles, sharing_blocks
@@ -91,8 +91,9 @@ def slice_stages(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    tiles, sums = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c["tile_m"] * c["tile_n"] * WORD_BYTES
-    split = np.where(c["split_k"] > 1, tiles * (c["split_k"] * sums + SEMAPHORE_BYTES), 0)
+    sums = c["tile_m"] * c["tile_n"] * WORD_BYTES
+    each = c["split_k"] * sums + SEMAPHORE_BYTES
+    split = np.where(c["split_k"] > 1, counted(c["tiles_m"], c["tiles_n"], c.problem.batch, each), 0)
     streamed = (c["shared_tiles"] + c["sharing_blocks"]) * sums + c["shared_tiles"] * SEMAPHORE_BYTES
     return np.where(c["stream_k"] == 1, streamed, split)
 

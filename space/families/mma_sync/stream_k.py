@@ -7,6 +7,7 @@ is no whole wave. Block b multiplies the b-th share of their stages, one tile af
 from __future__ import annotations
 
 from space.columns import Columns, IntColumn
+from space.families.common import counted
 
 
 def resident_blocks(c: Columns) -> IntColumn:
@@ -17,7 +18,7 @@ def resident_blocks(c: Columns) -> IntColumn:
 
 def shared_tiles(c: Columns) -> IntColumn:
     """Tiles whose stages are shared; 0 if whole waves leave no tile over."""
-    tiles, blocks = c["tiles_m"] * c["tiles_n"] * c.problem.batch, resident_blocks(c)
+    tiles, blocks = counted(c["tiles_m"], c["tiles_n"], c.problem.batch), resident_blocks(c)
     left = tiles % blocks
     column: IntColumn = (left > 0) * (left + blocks * (tiles >= blocks)) * c["stream_k"]
     return column

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn, kept
-from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes, output_bytes
+from space.families.common import SEMAPHORE_BYTES, counted, extent_m, extent_n, input_bytes, output_bytes
 from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import setmaxnreg, wgmma
@@ -174,8 +174,9 @@ def _workspace_bytes(c: Columns) -> IntColumn:
     each of which is at most one per multiprocessor.
     """
     sums, semaphores = c["tile_m"] * c["tile_n"] * WORD_BYTES, c["team"] * SEMAPHORE_BYTES
-    blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
-    split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)
+    each: IntColumn = c["split_k"] * sums + semaphores
+    whole = counted(c["tiles_m"], c["tiles_n"], c["cluster_size"], c.problem.batch, each)
+    split = np.where(c["split_k"] > 1, whole, 0)
     return np.where(c["stream_k"] == 1, c.device.sm_count * (2 * sums + semaphores), split)
 
 

@@ -31,3 +31,18 @@ def test_a_c_that_is_at_the_end_of_its_range_everywhere_is_refused(
     told = [one.numbers for one in explain(plug, problem, plug.config({})).broken if one.rule == "sums.range"]
     why = f"C is {problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32"
     assert told == ([why] if refused else [])
+
+
+@pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync", "gemv"])
+def test_counts_of_a_problem_that_fits_no_gpu_do_not_wrap_around(family: str) -> None:
+    plug, most = family_named(family), 2**31 - 1
+    explained = explain(plug, Gemm(most, most, 2**20, batch=most), plug.config({"split_k": 32}))
+    assert min(explained.derived.values()) >= 0
+    (told,) = (one.numbers for one in explained.broken if one.rule == "split.workspace")
+    assert int(told.split(" B > ")[0].replace(",", "")) >= 2**50
+
+
+def test_shared_tiles_of_a_problem_that_fits_no_gpu_are_counted() -> None:
+    plug, most = family_named("mma_sync"), 2**31 - 1
+    derived = plug.derive(Gemm(most, most, 2**20, batch=most), plug.config({"stream_k": 1}))
+    assert 0 < derived["shared_tiles"] < 2 * plug.reference.sm_count
