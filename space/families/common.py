@@ -24,6 +24,8 @@ WORKSPACE_BYTES: Final = 64 * 2**20
 MEAN_UNSIGNED_PRODUCT: Final = 16_256
 #: A block moves on by as many tiles as there are blocks, which may be one per tile: a signed int holds the sum.
 MAX_TILES: Final = 2**30
+#: Rows and columns of C: up to 1,024 more, a cluster of four tiles of 256, are numbered in a signed int.
+MAX_TILED_EXTENT: Final = 2**31 - 2048
 #: What a count that does not fit 64 bits is taken for: that of a problem that fits no GPU.
 BEYOND_COUNTING: Final = 2**62
 #: The packing pass counts the bytes of a row in 32 bits.
@@ -170,6 +172,19 @@ def grid_rule(kernel: str, *counts: str) -> Rule:
         return f"{tiles:,} tiles, each slice of K counted, > {MAX_TILES:,}"
 
     return Rule("grid.tiles", "a block counts tiles past its last in 32 bits", kernel, counts, holds, numbers)
+
+
+def edge_rule(kernel: str) -> Rule:
+    """The legal rule that keeps rows and columns of the last tile, which lie beyond C, from becoming negative.
+
+    Args:
+        kernel: folder of the kernel.
+    """
+    return Rule(
+        "grid.edge", "rows and columns of the last tile, also those beyond C, are numbered in 32 bits", kernel, (),
+        lambda c: max(c.problem.m, c.problem.n) <= MAX_TILED_EXTENT,
+        lambda c: f"{max(c.problem.m, c.problem.n):,} rows or columns > {MAX_TILED_EXTENT:,}: multiply parts of C",
+    )  # fmt: skip
 
 
 def sums_range_rule() -> Rule:

@@ -9,6 +9,7 @@ import numpy as np
 from space.arch import VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families.common import (
+    edge_rule,
     grid_rule,
     host_scales_rule,
     packed_rows_rule,
@@ -26,6 +27,8 @@ from space.rules import Rule
 #: Bytes of K that a stage may hold: at least two instructions, since the last but one of a stage waits for the next
 #: stage; more than 256 is better spent on another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
+#: cp_async counts the bytes that are left of a line in 32 bits.
+MAX_LINE_BYTES: Final = 2**31 - 1
 #: Bytes after which every swizzle of TMA repeats.
 SWIZZLE_BYTES: Final = 1024
 #: Elements of K between two promotions of fp8 sums to f32.
@@ -108,6 +111,11 @@ def _narrowest_copy(c: Columns) -> int:
     return min(copy_bytes(c.problem, operand) for operand in "ab")
 
 
+def _longest_line(c: Columns) -> int:
+    """Bytes of the longest line of both operands."""
+    return max(pitch_bytes(c.problem, operand) for operand in "ab")
+
+
 def _dtypes_of(arch: str) -> str:
     """Dtypes of A that an arch multiplies by `mma.sync`, in words."""
     words = dict.fromkeys(row.dtype_a for row in mma_sync.MMA_SYNC if arch in row.archs and not row.kind)
@@ -164,6 +172,9 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("copies",),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(_narrowest_copy(c) >= tma.STRIDE_STEP_BYTES),
          lambda c: f"rows start at multiples of {_narrowest_copy(c)} B: use cp_async"),
+    Rule("copies.line", f"cp_async copies lines of at most {MAX_LINE_BYTES:,} bytes", f"{_KERNEL}/copy.cuh",
+         ("copies",), lambda c: (c["copies"] == COPIES_TMA) | np.bool_(_longest_line(c) <= MAX_LINE_BYTES),
+         lambda c: f"lines of {_longest_line(c):,} B: multiply parts of them, or use another layout"),
     Rule("copies.swizzle", f"a stage of B is a multiple of {SWIZZLE_BYTES:,} bytes where TMA copies it",
          "TMA applies the swizzle to addresses; that of 128 bytes repeats every 1,024", ("copies", "tile_n", "tile_k"),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | (c["tile_n"] * stage_k_bytes(c) % SWIZZLE_BYTES == 0),
@@ -240,6 +251,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     slices_rule(_KERNEL),
     workspace_rule(_KERNEL),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k"),
+    edge_rule(_KERNEL),
     packed_rows_rule(needs_packing, pitch_bytes),
     sums_range_rule(),
 )  # fmt: skip

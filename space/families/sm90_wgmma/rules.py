@@ -8,6 +8,7 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
 from space.families.common import (
+    edge_rule,
     grid_rule,
     input_bytes,
     output_bytes,
@@ -339,6 +340,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
+    edge_rule(_KERNEL),
     packed_rows_rule(needs_packing, pitch_bytes),
     sums_range_rule(),
 )  # fmt: skip

@@ -125,7 +125,7 @@ def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Pa
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
         with pytest.raises(NothingCorrect, match="recording holds nothing"):
             tune(store, worker, Gemm.parse("512x512x512"), Budget())
-        with pytest.raises(NothingCorrect, match=r"grid\.tiles"):
+        with pytest.raises(NothingCorrect, match=r"grid\.edge"):
             tune(store, worker, Gemm.parse("2147483647x2147483647x64"), Budget())
         with pytest.raises(RecordingError, match="was not recorded"):
             worker.begin(Gemm.parse("512x512x512"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from space.explain import explain
@@ -46,3 +48,16 @@ def test_shared_tiles_of_a_problem_that_fits_no_gpu_are_counted() -> None:
     plug, most = family_named("mma_sync"), 2**31 - 1
     derived = plug.derive(Gemm(most, most, 2**20, batch=most), plug.config({"stream_k": 1}))
     assert 0 < derived["shared_tiles"] < 2 * plug.reference.sm_count
+
+
+@pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync"])
+@pytest.mark.parametrize("long", ["m", "n"])
+def test_a_c_whose_last_tile_is_beyond_32_bits_is_refused(family: str, long: str) -> None:
+    plug, within = family_named(family), 2**31 - 2048
+    short = Gemm.of(64, 64, 64)
+    told = [
+        {one.rule: one.numbers for one in explain(plug, replace(short, **{long: most}), plug.config({})).broken}
+        for most in (within, within + 1)
+    ]
+    assert "grid.edge" not in told[0]
+    assert told[1]["grid.edge"] == "2,147,481,601 rows or columns > 2,147,481,600: multiply parts of C"
