@@ -60,7 +60,7 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
         raise Hangup(f"a document of {length:,} bytes was announced, more than {MAX_BYTES:,}")
     try:
         document = json.loads(_exactly(fd, length, deadline))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Hangup(f"the input is not JSON ({error})") from error
     if not isinstance(document, dict):
         raise Hangup("the input is not a JSON object")

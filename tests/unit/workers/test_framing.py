@@ -116,7 +116,10 @@ def test_only_what_is_too_long_is_refused_by_its_length(pipe: tuple[int, int]) -
         receive(reads, 60)
 
 
-@pytest.mark.parametrize(("body", "wrong"), [(b"[1]", "not a JSON object"), (b"{", "not JSON")])
+@pytest.mark.parametrize(
+    ("body", "wrong"), [(b"[1]", "not a JSON object"), (b"{", "not JSON"), (b"[" * 50_000, "not JSON")],
+    ids=["list", "half", "deep"],
+)  # fmt: skip
 def test_another_value_than_an_object_is_a_hangup(pipe: tuple[int, int], body: bytes, wrong: str) -> None:
     reads, writes = pipe
     os.write(writes, struct.pack("<I", len(body)) + body)
