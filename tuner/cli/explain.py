@@ -14,7 +14,7 @@ from space.explain import explain as explain_config
 from space.family import Family
 from space.nearest import MAX_CHANGES
 from space.problem import Problem
-from space.registry import family_named, family_with
+from space.registry import family_named, family_with, is_own
 from space.rules import Rule
 from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceWord, Json, NoRule, profile_from_words
 from tuner.cli.output import console, emit, table
@@ -119,8 +119,10 @@ def _removed(found: Space) -> list[tuple[Rule, int]]:
 
 
 def _print_explanation(said: Explanation) -> None:
-    console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.title} "
-                  f"on {said.arch}: {said.config.knobs_text}")  # fmt: skip
+    verdict = "legal" if said.legal else "illegal"
+    if not is_own(said.config):
+        verdict = f"{said.config.family} alone knows what is legal"
+    console.print(f"{verdict} for {said.problem.title} on {said.arch}: {said.config.knobs_text}")
     for entry in said.broken:
         console.print(f"  {entry.rule}: {entry.numbers}\n    {entry.sentence} [{entry.source}]")
     if not said.legal:

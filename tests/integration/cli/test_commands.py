@@ -144,6 +144,13 @@ def test_explain_prints_no_empty_line_where_nothing_is_derived(shell: Shell) -> 
     assert not any(line.isspace() for line in said.out.splitlines())
 
 
+def test_explain_calls_no_algorithm_of_a_library_legal(shell: Shell) -> None:
+    # cuBLASLt fuses no silu.
+    said = shell("explain", "64x64x64", "--epilogue", "silu", "--family", "cublaslt")
+    told = "cublaslt alone knows what is legal for bf16 nt 64x64x64 silu on sm_90a: rank=0"
+    assert " ".join(said.out.split()).startswith(told)
+
+
 def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> None:
     said = shell("explain", "4096x4096x4096", "--config", "schedule=pingpong,consumer_warpgroups=3,tile_n=256")
     assert said.code == 1
