@@ -133,3 +133,12 @@ def test_manifests_name_settings_commands_and_images_that_exist() -> None:
             assert names <= Settings.model_fields.keys()
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["resources"]["limits"]["memory"]
+
+
+def test_pods_get_no_variables_of_services_which_settings_have_too() -> None:
+    # For a Service named gemmtune the cluster sets GEMMTUNE_PORT = tcp://10.0.0.1:8643, unless the pod refuses.
+    services = {one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "Service"}
+    clashes = {f"{name}_port" for name in services} & {f"gemmtune_{name}" for name in Settings.model_fields}
+    pods = [pod for one in MANIFESTS if (pod := one["spec"].get("template", {}).get("spec"))]
+    assert len(pods) == 2
+    assert not clashes or [pod.get("enableServiceLinks") for pod in pods] == [False, False]
