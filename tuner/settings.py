@@ -60,7 +60,7 @@ class Settings(BaseModel):
         heartbeat_seconds: interval between the heartbeats of a worker.
         round_seconds: time after which a campaign's round starts no further batch.
         keep_days: age at which ended rounds, workers that are gone, and builds are deleted.
-        migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` uses it.
+        migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` and `restore` use it.
         service_password: of the role that `gemmtune migrate --for` makes.
         table: table or bundle that the plugins of vLLM and SGLang install; none without it.
         table_stale: use it even if it was measured with another driver or cuBLASLt.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import Db, Json, store_as_it_is, store_url
+from tuner.cli.options import Db, Json, OwnerDb, owner_url, store_as_it_is
 from tuner.cli.output import say
 from tuner.evidence.backup import restore_backup
 
@@ -27,10 +27,16 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file of `gemmtune backup`.")], db: Db = None, as_json: Json = False
+    file: Annotated[Path, typer.Argument(help="A file of `gemmtune backup`.")],
+    db: OwnerDb = None,
+    as_json: Json = False,
 ) -> None:
-    """Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."""
-    counts = restore_backup(file, store_url(db))
+    """Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable.
+
+    On PostgreSQL the tables' owner restores. An older version's backup makes them anew, without the rights of another
+    role, which `gemmtune migrate --for` grants again.
+    """
+    counts = restore_backup(file, owner_url(db))
     _say("restored rows:", counts, as_json)
 
 

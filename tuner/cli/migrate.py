@@ -7,12 +7,12 @@ from typing import Annotated
 import psycopg
 import typer
 
-from tuner.cli.options import Json, store_url
+from tuner.cli.options import Json, OwnerDb, owner_url
 from tuner.cli.output import say
 from tuner.evidence.database import FAILURES, migrating, open_engine, unusable
 from tuner.evidence.revisions import newest_revision
 from tuner.evidence.roles import grant
-from tuner.settings import database_url, settings
+from tuner.settings import settings
 
 
 def migrate(
@@ -21,25 +21,20 @@ def migrate(
         typer.Option("--for", metavar="ROLE", help="Role for services to log in with. Created if it is missing, with "
                      "the password in GEMMTUNE_SERVICE_PASSWORD, and granted the rights that services need."),
     ] = None,
-    db: Annotated[
-        str | None,
-        typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. "
-                     "\\[default: GEMMTUNE_MIGRATION_DB, else GEMMTUNE_DB]"),
-    ] = None,
+    db: OwnerDb = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB.
 
     Services then need no right to change the schema, and can't drop the triggers that keep measurements append-only.
     """
-    config = settings()
-    url = database_url(config.migration_db) if db is None and config.migration_db else store_url(db)
+    url = owner_url(db)
     engine = open_engine(url, create=True)
     try:
         if role:
             # In turn too: of two that make a role or grant a right at once, PostgreSQL refuses one.
             with migrating(engine) as connection:
-                grant(connection, role, config.service_password.get_secret_value())
+                grant(connection, role, settings().service_password.get_secret_value())
     except (*FAILURES, psycopg.Error) as error:
         raise unusable(url, error) from error
     finally:

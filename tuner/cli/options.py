@@ -62,6 +62,11 @@ ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a: replaces --device by its reference card.")
 ]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. \\[default: GEMMTUNE_DB]")]
+OwnerDb = Annotated[
+    str | None,
+    typer.Option("--db", help="Store: a SQLite file or a SQLAlchemy URL. "
+                 "\\[default: GEMMTUNE_MIGRATION_DB, else GEMMTUNE_DB]"),
+]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 NoRule = Annotated[
     list[str] | None,
@@ -135,6 +140,14 @@ def store_url(db: str | None) -> str:
     if not db.strip():
         raise StoreError("--db is empty: name a SQLite file or a database's URL, or leave it out")
     return database_url(db)
+
+
+def owner_url(db: str | None) -> str:
+    """The same, with the role in GEMMTUNE_MIGRATION_DB, which may change the schema, if there is one and no `--db`."""
+    from tuner.settings import database_url, settings
+
+    owner = settings().migration_db
+    return database_url(owner) if db is None and owner else store_url(db)
 
 
 @contextmanager

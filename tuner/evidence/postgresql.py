@@ -59,7 +59,8 @@ _OF_POSTGRESQL: Final = (
      "try again in a second; if this persists, raise GEMMTUNE_DB_CONNECTIONS"),
     (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
      "check user and password in GEMMTUNE_DB"),
-    (("42501",), "the role lacks a right", "grant it, or migrate with the owner's role: `gemmtune migrate`"),
+    (("42501",), "the role lacks a right",
+     "`gemmtune migrate --for ROLE` as the tables' owner grants it; only the owner restores"),
     (("was silent",), "it stopped answering",
      "check the server and the network; connections reopen automatically"),
 )

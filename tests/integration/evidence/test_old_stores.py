@@ -183,3 +183,22 @@ def test_an_old_key_that_no_kind_reads_stops_the_migration_and_leaves_the_store(
         assert database.current_revision(connection) == "0006"
         assert "kind" not in {column["name"] for column in sa.inspect(connection).get_columns("problem")}
     engine.dispose()
+
+
+def test_the_owner_restores_for_a_service_with_a_role_of_its_own(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = postgres.empty_database()
+    service = sa.make_url(owner).set(username="gemmtune_restored_role").render_as_string(hide_password=False)
+    monkeypatch.setenv("GEMMTUNE_DB", service)
+    monkeypatch.setenv("GEMMTUNE_MIGRATION_DB", owner)
+    grant = ["migrate", "--for", "gemmtune_restored_role"]
+    shell = CliRunner()
+    assert shell.invoke(app, grant).exit_code == 0
+    restored = shell.invoke(app, ["restore", str(BACKUP)])
+    assert restored.exit_code == 0, restored.output
+    with Store.open(service) as store, pytest.raises(StoreError, match="`gemmtune migrate --for ROLE` as the tables'"):
+        store.page()
+    assert shell.invoke(app, grant).exit_code == 0
+    with Store.open(service) as store:
+        assert len(store.page()) == 16
