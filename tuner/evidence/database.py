@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 import time
@@ -225,8 +226,10 @@ def shown(url: str) -> str:
 def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise StoreError(f"{url!r} is not a database URL: {_FORMS}") from error
+    except (ArgumentError, ValueError) as error:
+        # A port that is no number is a ValueError.
+        written = re.sub(r"(://[^/:@]*:)[^@]*@", r"\1***@", url)
+        raise StoreError(f"{written!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":

@@ -174,6 +174,12 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
         Store.open("://")
 
 
+@pytest.mark.parametrize("url", ["postgresql://u:secret@h:54x/db", "a b://u:secret@h/d"])
+def test_what_is_no_url_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(StoreError, match=r"//u:\*\*\*@h.* is not a database URL"):
+        database.connect(url)
+
+
 def test_a_newer_schema_is_refused_and_left_as_it_is(database_url: str) -> None:
     with Store.open(database_url) as store, store._engine.begin() as connection:
         connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
