@@ -22,8 +22,9 @@ _PIECE_ROWS: Final = 1 << 14
 #: ones among their neighbours.
 LONG_US: Final = 30.0
 #: How much longer a product takes at the power limit than after rest, as a share of its time, for each element of A
-#: and B that a block loads for a multiply-add. Finals of long products say 2.3 on H100s, 2.8, 1.1 and 3.7 on H200s
-#: (benchmarks/results/finals_h100.md, finals_h200_long.md, finals_h200_suite.md, finals_h200_power.md).
+#: and B that a block loads for a multiply-add. Finals of long products say 2.3 on H100s, 2.8, 1.1, 3.7 and 2.4 on
+#: H200s (benchmarks/results/finals_h100.md, finals_h200_long.md, finals_h200_suite.md, finals_h200_power.md,
+#: finals_h200_now.md).
 LOADS_AT_LIMIT: Final = 3.0
 #: Most group numbers, in total and per row, before groups are renumbered without gaps.
 _MAX_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
