@@ -116,6 +116,14 @@ def test_systemd_knows_every_line_of_the_units(path: Path, tmp_path: Path) -> No
     assert [line for line in done.stderr.splitlines() if path.name in line] == []
 
 
+def test_a_service_without_settings_keeps_what_it_writes_where_its_unit_may_write() -> None:
+    # ProtectHome hides the home folder, where all three lie by default.
+    unit = (DEPLOY / "systemd" / "gemmtune.service").read_text()
+    kept = dict(re.findall(r"GEMMTUNE_(\w+)=(/var/(?:lib|cache)/gemmtune\S*)", unit))
+    assert kept.keys() == {"DB", "CACHE_DIR", "MODEL_DIR"}
+    assert all(name in unit for name in ("StateDirectory=gemmtune\n", "CacheDirectory=gemmtune\n"))
+
+
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']} {one['metadata']['name']}")
 def test_manifests_fit_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
     validator = pytest.importorskip("kubernetes_validate")
