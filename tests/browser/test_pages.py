@@ -95,8 +95,8 @@ class TestAsk:
         page.wait_for_selector(".answer:has-text('nothing was measured under burst')")
 
     def test_an_unknown_device_is_said_and_no_other_one_answers(self, opened: Opener) -> None:
-        page = opened("/?m=4096&n=4096&k=4096&device=H2000")
-        page.wait_for_selector(".sentence:has-text('No device is called “H2000”')")
+        page = opened("/?m=4096&n=4096&k=4096&device=H2000", allowed="the server responded with a status of 404")
+        page.wait_for_selector(""".sentence:has-text("device 'H2000' is unknown: the nearest known ones are")""")
         settled(page)
         assert not page.query_selector(".answer")
 
@@ -141,6 +141,11 @@ class TestProblems:
         links = [urllib.parse.parse_qs(urllib.parse.urlsplit(str(link.get_attribute("href"))).query)["key"][0]
                  for link in page.query_selector_all(ROWS)]  # fmt: skip
         assert links == keys
+
+    def test_a_device_may_be_called_as_users_call_it(self, opened: Opener) -> None:
+        page = opened("/problems?device=h200")
+        page.wait_for_selector(ROWS)
+        assert page.input_value("select[name=device]") == "NVIDIA H200"
 
     def test_a_best_that_a_rule_forbids_by_now_is_marked(self, opened: Opener, url: str) -> None:
         page = opened("/problems")

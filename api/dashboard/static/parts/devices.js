@@ -1,6 +1,5 @@
 // Which device a page is about.
 
-import { Refusal } from "../lib/api.js";
 import { whole } from "../lib/format.js";
 import { html } from "../lib/view.js";
 import { goWith } from "./shape.js";
@@ -17,12 +16,8 @@ export async function devicesOf(page) {
   const all = ranked((await page.get("/v1/devices")).items);
   const devices = all.filter((/** @type {any} */ item) => item.bests);
   const asked = page.param("device");
-  const known = all.find((/** @type {any} */ item) => item.name === asked);
-  if (asked && !known) {
-    const near = all.filter((/** @type {any} */ item) => item.name.toLowerCase().includes(asked.toLowerCase().split(" ").at(-1) ?? ""));
-    const names = (near.length ? near : devices.length ? devices : all).slice(0, 5).map((/** @type {any} */ item) => item.name);
-    throw new Refusal(404, "unknown-device", `No device is called “${asked}”. Nearest: ${names.join(", ")}.`, "");
-  }
+  // The service knows common names, and names the nearest of a name that it does not know.
+  const known = all.find((/** @type {any} */ item) => item.name === asked) ?? (asked ? await page.get(`/v1/devices/${encodeURIComponent(asked)}`) : undefined);
   return { device: known?.name ?? devices[0]?.name ?? "", devices, all };
 }
 
