@@ -23,11 +23,17 @@ from workers.recorded import RecordedWorker
 SHAPE = "16384x4096x4096"
 
 
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests: to compile takes most of a replay's time."""
+    return tmp_path_factory.mktemp("builds")
+
+
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def shell(tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     for module in ("replayed", "retune"):
         monkeypatch.setattr(f"tuner.cli.{module}.driver_present", lambda: False)
-    return Shell(tmp_path)
+    return Shell(tmp_path, {"GEMMTUNE_CACHE_DIR": str(builds)})
 
 
 def test_it_replays_the_recording_that_answers(shell: Shell) -> None:
@@ -119,7 +125,7 @@ def test_beside_a_damaged_table_the_others_choose(tmp_path: Path) -> None:
 def test_other_commands_count_the_candidates_of_the_recording_that_was_replayed(device: str, shell: Shell) -> None:
     # Both sets hold it.
     tuned = shell("tune", "64x4096x4096", "--device", device, "--candidates", "24").out
-    count = re.search(r"24 of ([\d,]+) recorded candidates were tried", tuned)
+    count = re.search(r"\b24 of ([\d,]+) recorded candidates were tried", tuned)
     assert count is not None
     for words in (("why", "64x4096x4096"), ("ladder", "4096x4096", "--m", "64")):
         assert f": {count[1]} candidates were recorded" in shell(*words).out
