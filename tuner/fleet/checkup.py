@@ -31,7 +31,7 @@ from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.sweep import ROUNDLESS
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.queue.choice import queue_of
-from tuner.fleet.service_client import ServiceClient, http_client
+from tuner.fleet.service_client import carried, fleet_error, http_client, service_url
 
 #: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
@@ -60,15 +60,15 @@ class Check:
 
 def service_check(url: str, token: str | None) -> Check:
     """Checks the service that this machine's workers and commands call."""
-    if token and not (token.isascii() and token.isprintable()):
+    if token and not carried(token):
         return Check(
-            "service", "broken", "the token has a character that no token has, such as a line break",
+            "service", "broken", "the token has a character that no token has, such as a line break or a space",
             "set GEMMTUNE_TOKEN_FILE to a file with what `gemmtune token create` printed, alone",
         )  # fmt: skip
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with ServiceClient(url, token, insecure=True) as checked, http_client(httpx2.URL(url), headers, 10) as http:
-            url = checked.url
+        parsed, url = service_url(url, bool(token), fleet_error)
+        with http_client(parsed, headers, 10) as http:
             ready, asked = http.get("/readyz"), http.get("/v1/devices")
     except FleetError as error:
         return Check("service", "broken", str(error), "see the sentence")

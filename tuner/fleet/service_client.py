@@ -71,6 +71,29 @@ def http_client(
         raise FleetError(f"{named} can't be used for {url.host}: {error}; correct or unset it") from error
 
 
+def service_url(url: str, with_token: bool, error_of: ErrorOf) -> tuple[httpx2.URL, str]:
+    """A service's URL, to connect to and as logs may show it: without a user and a password.
+
+    Raises:
+        What `error_of` makes: it is malformed or no service's, or its password would be sent in place of the token.
+    """
+    try:
+        parsed = httpx2.URL(url)
+        # As whoever looks the name up: an empty or a long part of it raises no error of the client's there.
+        parsed.host.encode("idna")
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
+    shown = str(parsed.copy_with(userinfo=b"")) if parsed.userinfo else url
+    if with_token and parsed.userinfo:
+        raise error_of(
+            0, "bad-url",
+            f"{shown} was given with a user, whose password HTTP sends in place of the token: leave one out",
+        )  # fmt: skip
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise error_of(0, "bad-url", f"{shown!r} is not a service's URL: write http://host:port or https://host")
+    return parsed, shown
+
+
 def is_temporary(status: int) -> bool:
     """Whether a call that ended with this status may succeed later."""
     # Proxies have statuses of their own for a service behind them that does not answer, such as 522.
@@ -109,28 +132,14 @@ class ServiceClient:
         transport: httpx2.BaseTransport | None = None, error_of: ErrorOf = fleet_error,
     ) -> None:  # fmt: skip
         self._error_of = error_of
-        try:
-            parsed = httpx2.URL(url)
-            # As whoever looks the name up: an empty or a long part of it raises no error of the client's there.
-            parsed.host.encode("idna")
-        except (httpx2.InvalidURL, UnicodeError) as error:
-            raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
-        # A password is no part of what a log shows.
-        self.url = url = str(parsed.copy_with(userinfo=b"")) if parsed.userinfo else url
-        if token and parsed.userinfo:
-            raise error_of(
-                0, "bad-url",
-                f"{url} was given with a user, whose password HTTP sends in place of the token: leave one out",
-            )  # fmt: skip
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise error_of(0, "bad-url", f"{url!r} is not a service's URL: write http://host:port or https://host")
+        parsed, self.url = service_url(url, bool(token), error_of)
         if token and parsed.scheme == "http" and not insecure and parsed.host not in _HERE:
             raise error_of(
                 0, "insecure-url",
-                f"{url} would send the token in the clear: use https, or --insecure (in Python insecure=True) inside a "
-                f"private network",
+                f"{self.url} would send the token in the clear: use https, or --insecure (in Python insecure=True) "
+                "inside a private network",
             )  # fmt: skip
-        if token and not _carried(token):
+        if token and not carried(token):
             raise error_of(
                 0, "bad-token",
                 "the token has a character that no token has, such as a line break or a space: pass it as "
@@ -266,7 +275,7 @@ class ServiceClient:
 
     def _sendable(self, headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not _carried(value):
+            if not carried(value):
                 detail = (
                     f"{name} is {value[:80]!r}, which no header carries: use printable ASCII characters, and no space "
                     "at either end"
@@ -310,7 +319,7 @@ def _fix(error: httpx2.TransportError) -> str:
     return "start it with `gemmtune serve`"
 
 
-def _carried(value: str) -> bool:
+def carried(value: str) -> bool:
     """Whether HTTP carries a header's value as it is."""
     return value.isascii() and value.isprintable() and value == value.strip()
 
