@@ -12,6 +12,13 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, u32 bytes,
                  : "memory");
 }
 
+/// Stores a range; the thread's next `cp_async_bulk_commit_group` closes its group.
+__device__ __forceinline__ void bulk_store(void* to, const void* from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(smem_address(from)),
+                 "r"(bytes)
+                 : "memory");
+}
+
 /// Prefetches a range into L2.
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-prefetch
 __device__ __forceinline__ void bulk_prefetch(const void* from, u32 bytes) {

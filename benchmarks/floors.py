@@ -1,0 +1,174 @@
+"""How far what is served is from the least time that moving a product's bytes takes.
+
+python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_now --out FILE
+
+Only products whose bytes take longer than their arithmetic, odd ones aside. The floor is the fastest of a few kernels
+that read A and B once, write as many bytes as C has, and do nothing else; each regime has its own. Torch's product,
+what is served and the floors are timed in one run, in the regimes of `benchmarks.deployed`. Ratios are torch's time
+over the arm's: a kernel that reads its operands from memory can't gain more than the floor does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
+from benchmarks.deployed_table import REGIMES, mean
+from benchmarks.deployed_timing import Arm, Energy, Times, times
+from benchmarks.kernels.floor import SOURCE
+from benchmarks.named import named_problems
+from benchmarks.published import add_out, publish
+from benchmarks.restored import stores_in
+from gemmtune.torch import configure
+from space.devices import DeviceProfile, find_profile
+from space.kinds.gemm import Gemm
+from space.rank import roofline_us
+from workers.build import Build, compile_source
+from workers.cuda.device import open_device
+from workers.cuda.driver import Arguments, Borrowed, Launch, Module
+
+#: `kPieceBytes` of floor/entry.cuh.
+PIECE_BYTES: Final = 4096
+#: Threads of a block of `floor_loads`.
+LOADING: Final = 512
+#: Pieces of a ring of `floor_bulk`, by its blocks on a multiprocessor.
+RINGS: Final = {1: 52, 2: 26}
+
+
+class Range(ctypes.Structure):
+    """`Range` of floor/entry.cuh."""
+
+    _fields_ = (("begin", ctypes.c_void_p), ("bytes", ctypes.c_longlong))
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Range:
+        """All bytes of a dense tensor."""
+        return cls(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One problem: times by arm; `floor` has the least of each regime."""
+
+    name: str
+    problem: Gemm
+    us: Mapping[str, Mapping[str, float]]
+
+    def ratio(self, arm: str, regime: str) -> float:
+        """torch's time over the arm's."""
+        return self.us["torch"][regime] / self.us[arm][regime]
+
+
+def floors(ordinal: int) -> dict[str, Arm]:
+    """Each way to move the bytes, by its name."""
+    facts = open_device(ordinal)
+    built = compile_source(SOURCE.render(), facts.arch, None)
+    if not isinstance(built, Build):
+        raise SystemExit(f"floor doesn't compile: {built.reason}")
+    module = Module(built.cubin)
+    ways = {}
+    for blocks, ring in RINGS.items():
+        ways[f"bulk, {blocks}"] = Launch(module.function("floor_bulk"), 32, ring * PIECE_BYTES), blocks, ring
+        ways[f"loads, {blocks}"] = Launch(module.function("floor_loads"), LOADING), blocks, 0
+
+    def product(launch: Launch, ring: int) -> Callable[[Any], None]:
+        def moved(each: Any) -> None:  # noqa: ANN401
+            ranges = (Range.of(tensor) for tensor in each[:3])
+            launch(Borrowed(torch.cuda.current_stream().cuda_stream), Arguments(*ranges, ctypes.c_int(ring)))
+
+        return moved
+
+    for launch, blocks, _ in ways.values():
+        launch.set_grid(blocks * facts.sm_count)
+    return {name: Arm(product(launch, ring)) for name, (launch, _, ring) in ways.items()}
+
+
+def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:
+    """Whether reading and writing takes longer than the arithmetic, each at the profile's rate."""
+    return roofline_us(problem, profile) > problem.flops / profile.peak_tflops(problem.dtype) / 1e6
+
+
+def seen(name: str, problem: Gemm, config: Arm, ways: Mapping[str, Arm], expected_us: float, energy: Energy) -> Seen:
+    """Times one problem."""
+    arms = {"torch": Arm(theirs(problem)), "served": config, **ways}
+    timed: Mapping[str, Times] = times(arms, sets_of(problem), expected_us, energy, settles=False)
+    least = {regime: min(timed[way].us[regime] for way in ways) for regime in REGIMES}
+    return Seen(name, problem, {"torch": timed["torch"].us, "served": timed["served"].us, "floor": least})
+
+
+def measured(problems: Path, stores: Path) -> Iterator[Seen]:
+    """Measures each problem that memory bounds and a store has a best for."""
+    device, energy, ways = torch.cuda.get_device_name(), Energy(), floors(0)
+    profile = find_profile(device)
+    if profile is None:
+        raise SystemExit(f"{device} has no profile: what bounds a product is not known")
+    wanted = [
+        (name, as_seen(problem)) for name, group, problem in named_problems(problems)
+        if group != "odd" and not unlike(problem) and bound_by_memory(problem, profile)
+    ]  # fmt: skip
+    for store in stores_in(stores):
+        for name, problem in wanted:
+            if (best := store.best(problem, device)) is None:
+                continue
+            source = Planted(best.config, best.winner.provenance.cublaslt)
+            served = Arm(ours, partial(configure, source, trusted=["measured"]))
+            try:
+                yield seen(name, problem, served, ways, 2.0 + roofline_us(problem, profile), energy)
+            except RuntimeError as error:  # torch multiplies no such operands
+                print(f"{name}: {error}", flush=True)
+            configure()
+            torch.cuda.empty_cache()
+
+
+def line(one: Seen) -> str:
+    """The problem's row."""
+    cells = [f"{one.ratio(arm, regime):.3f}" for arm in ("served", "floor") for regime in REGIMES]
+    return (
+        f"| {one.name} {one.problem.dtype} {one.problem.shape} | {one.problem.min_bytes / 1e6:.1f} | "
+        f"{one.us['torch']['alone']:.2f} | {one.us['served']['alone']:.2f} | {one.us['floor']['alone']:.2f} | "
+        + " | ".join(cells) + " |"
+    )  # fmt: skip
+
+
+def means(title: str, found: Sequence[Seen]) -> str:
+    """Geometric means of some rows."""
+    cells = [
+        f"{mean([one.ratio(arm, regime) for one in found]):.3f}" for arm in ("served", "floor") for regime in REGIMES
+    ]
+    return f"| {title} ({len(found)}) | | | | | " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Prints a row per problem, then means."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("problems", type=Path)
+    options.add_argument("stores", type=Path, help="folder of backups with the bests")
+    add_out(options)
+    given = options.parse_args()
+    names = [f"{arm}, {regime}" for arm in ("served", "floor") for regime in REGIMES]
+    head = "| problem | MB | torch alone, µs | served | floor | " + " | ".join(names) + " |"
+    lines = [head, "| --- " * (5 + len(names)) + "|"]
+    print(*lines, sep="\n", flush=True)
+    rows = []
+    for one in measured(given.problems, given.stores):
+        rows.append(one)
+        lines.append(line(one))
+        print(lines[-1], flush=True)
+    sixteen = [one for one in rows if one.problem.dtype in ("bf16", "fp16")]
+    lines += [means(title, found) for title, found in (("16-bit", sixteen), ("all", rows)) if found]
+    print(*lines[-2:], sep="\n")
+    publish("floors", given.out, "\n".join(lines), read=[given.problems, given.stores])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
