@@ -74,9 +74,10 @@ def floors(ordinal: int) -> dict[str, Arm]:
     built = compile_source(SOURCE.render(), facts.arch, None)
     if not isinstance(built, Build):
         raise SystemExit(f"floor doesn't compile: {built.reason}")
-    module = Module(built.cubin)
     ways = {}
     for blocks, ring in RINGS.items():
+        # A module each: a function has one bound on shared memory.
+        module = Module(built.cubin)
         ways[f"bulk, {blocks}"] = Launch(module.function("floor_bulk"), 32, ring * PIECE_BYTES), blocks, ring
         ways[f"loads, {blocks}"] = Launch(module.function("floor_loads"), LOADING), blocks, 0
 
