@@ -2,10 +2,10 @@
 
 python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_now --out FILE
 
-Only products whose bytes take longer than their arithmetic, odd ones aside. The floor is the fastest of a few kernels
-that read A and B once, write as many bytes as C has, and do nothing else; each regime has its own. Torch's product,
-what is served and the floors are timed in one run, in the regimes of `benchmarks.deployed`. Ratios are torch's time
-over the arm's: a kernel that reads its operands from memory can't gain more than the floor does.
+Only products whose bytes take longer than their arithmetic, odd ones aside. The floor is a kernel that reads A and B
+once, writes as many bytes as C has, and does nothing else. Torch's product, what is served and the floor are timed in
+one run, in the regimes of `benchmarks.deployed`. Ratios are torch's time over the arm's: a kernel that reads its
+operands from memory gains hardly more than the floor does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,12 +36,9 @@ from workers.build import Build, compile_source
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Borrowed, Launch, Module
 
-#: `kPieceBytes` of floor/entry.cuh.
-PIECE_BYTES: Final = 4096
-#: Threads of a block of `floor_loads`.
-LOADING: Final = 512
-#: Pieces of a ring of `floor_bulk`, by its blocks on a multiprocessor.
-RINGS: Final = {1: 52, 2: 26}
+#: Threads of a block of `move_bytes`, and how many blocks a multiprocessor gets: the faster of the two counts.
+THREADS: Final = 512
+BLOCKS: Final = (1, 2)
 
 
 class Range(ctypes.Structure):
@@ -69,28 +66,24 @@ class Seen:
 
 
 def floors(ordinal: int) -> dict[str, Arm]:
-    """Each way to move the bytes, by its name."""
+    """The kernel that only moves bytes, by its blocks on a multiprocessor."""
     facts = open_device(ordinal)
     built = compile_source(SOURCE.render(), facts.arch, None)
     if not isinstance(built, Build):
         raise SystemExit(f"floor doesn't compile: {built.reason}")
-    ways = {}
-    for blocks, ring in RINGS.items():
-        # A module each: a function has one bound on shared memory.
-        module = Module(built.cubin)
-        ways[f"bulk, {blocks}"] = Launch(module.function("floor_bulk"), 32, ring * PIECE_BYTES), blocks, ring
-        ways[f"loads, {blocks}"] = Launch(module.function("floor_loads"), LOADING), blocks, 0
+    function = Module(built.cubin).function("move_bytes")
 
-    def product(launch: Launch, ring: int) -> Callable[[Any], None]:
-        def moved(each: Any) -> None:  # noqa: ANN401
-            ranges = (Range.of(tensor) for tensor in each[:3])
-            launch(Borrowed(torch.cuda.current_stream().cuda_stream), Arguments(*ranges, ctypes.c_int(ring)))
-
-        return moved
-
-    for launch, blocks, _ in ways.values():
+    def arm(blocks: int) -> Arm:
+        launch = Launch(function, THREADS)
         launch.set_grid(blocks * facts.sm_count)
-    return {name: Arm(product(launch, ring)) for name, (launch, _, ring) in ways.items()}
+
+        def moved(each: Any) -> None:  # noqa: ANN401
+            stream = Borrowed(torch.cuda.current_stream().cuda_stream)
+            launch(stream, Arguments(*(Range.of(tensor) for tensor in each[:3])))
+
+        return Arm(moved)
+
+    return {f"{blocks} a multiprocessor": arm(blocks) for blocks in BLOCKS}
 
 
 def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:

@@ -54,7 +54,6 @@ STEPS: Final = (
          "launch_space_gemv"),
     Step("sustained_order", ("benchmarks.sustained_order",), 700, "sustained_order"),
     Step("faults", ("benchmarks.faults",), 45, "faults"),
-    Step("read_only", ("benchmarks.read_only",), 20, "read_only"),
     Step("agreement", ("benchmarks.agreement",), 120, "agreement"),
     Step("throughput", ("benchmarks.throughput",), 150, "throughput"),
     Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline"),

@@ -1,4 +1,4 @@
-"""Kernels that move a product's bytes and multiply nothing: a bound on all that read A and B from memory."""
+"""A kernel that moves a product's bytes and multiplies nothing: a bound on all that read A and B from memory."""
 
 from __future__ import annotations
 
