@@ -14,8 +14,8 @@ from api.http_errors import HttpError
 from api.snapshot import Snapshot
 from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE, find_profile
+from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
-from space.registry import DEFAULT_KIND, KINDS
 from tuner.answering.answers import Answer, ExactBests, Source, answer, known_answer
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy

@@ -21,8 +21,8 @@ from api.http_errors import FieldError, HttpError
 from api.problem_schemas import ProblemIn
 from api.schemas import BestOut, DeviceName, Strict, too_many
 from space.errors import ProblemError
+from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem, ProblemKind
-from space.registry import DEFAULT_KIND, KINDS
 from tuner.answering.answers import policy_of
 from tuner.evidence.records import Policy
 

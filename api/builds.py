@@ -14,7 +14,7 @@ from api.derived import FromAttributes, fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Body
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.cubins import MOST_CUBIN_BYTES
 from tuner.errors import BuildRefused
 from tuner.fleet import builds

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from api.answers import AnswerCompressor
 from space.errors import SpaceError
+from space.kind import DEFAULT_KIND, problem_from_key
 from space.problem import DISTANCE_DIGITS, Problem
-from space.registry import DEFAULT_KIND, problem_from_key
 from tuner.answering.answers import Source
 from tuner.evidence.records import Best, Removed
 from tuner.tables.entries import best_of

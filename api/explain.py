@@ -16,9 +16,9 @@ from space.arch import arch_named
 from space.config import Config
 from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
 from space.explain import Explanation, explain
-from space.family import Family
+from space.family import family_named, family_with
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 

@@ -13,8 +13,8 @@ from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemFilter
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut
 from space.errors import ProblemError
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.evidence.records import Outcome, Policy
 from tuner.evidence.store import Store
 

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from api.derived import with_fields
 from space import problem as problems
+from space.kind import DEFAULT_KIND, KINDS, kind_named
 from space.problem import Problem
-from space.registry import DEFAULT_KIND, KINDS, kind_named
 
 #: A query parameter is present or absent but never null; its JSON schema leaves null out.
 Absent = SkipJsonSchema[None]

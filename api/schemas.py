@@ -23,7 +23,7 @@ from api.derived import FromAttributes
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.evidence.physics import in_range
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 from tuner.tables.entries import fields

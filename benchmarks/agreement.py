@@ -20,9 +20,9 @@ from typing import Any, Final, cast
 
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_space
+from space.family import family_for
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import family_for
 from tuner.studying.candidates import spread
 from workers.build import Build, compile_source
 from workers.builder import Builder

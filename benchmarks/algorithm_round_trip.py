@@ -31,8 +31,8 @@ from gemmtune.torch.expected import Expected
 from space.config import Config
 from space.families.common import WORKSPACE_BYTES
 from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
+from space.family import config_named
 from space.kinds.gemm import Gemm
-from space.registry import config_named
 from tuner.tables.exporters import tunableop
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.options import ExportOptions

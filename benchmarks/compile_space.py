@@ -23,9 +23,9 @@ from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, reference_profile
 from space.explain import legal_mask
-from space.family import Family
+from space.family import family_named
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
-from space.registry import family_named
+from space.plug import Family
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.builder import source_of
 

@@ -36,9 +36,10 @@ from gemmtune.exact import Exact, exact
 from gemmtune.torch.expected import Expected
 from space.config import Config
 from space.devices import profile_named
+from space.family import config_named, family_named, is_own
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import config_named, family_named, is_own, problem_from_key
 from tuner.evidence.records import Best
 from tuner.files import export_folder
 from tuner.settings import settings

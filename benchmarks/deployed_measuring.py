@@ -23,9 +23,9 @@ from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
+from space.family import is_own
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
-from space.registry import is_own
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.picks import ahead
 from tuner.evidence.records import Best

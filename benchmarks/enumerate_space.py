@@ -22,10 +22,10 @@ from space.config import Config
 from space.devices import DEFAULT_DEVICE, profile_named
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal
-from space.family import Family
+from space.family import family_named
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from space.rank import rank
-from space.registry import family_named
 
 RUNS, EXPLANATIONS = 3, 200
 #: Random illegal configs, and how often each is explained.

@@ -18,7 +18,7 @@ from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves
 from space.devices import profile_named
-from space.registry import family_named
+from space.family import family_named
 
 #: Candidates slower than the best by more than this factor do not matter for a choice.
 NEAR = 1.5

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from space.registry import FAMILIES
+from space.family import FAMILIES
 from tuner.prediction.files import SHIPPED
 from tuner.settings import settings
 from workers.kernels.source import source_of_family

@@ -16,8 +16,8 @@ from typing import Final
 
 from benchmarks.published import add_out, publish
 from space.config import Config
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.builder import Builder
 from workers.cuda.worker import CudaWorker
 from workers.kernels.source import Constants

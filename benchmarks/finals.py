@@ -32,8 +32,8 @@ from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.named import named_problems
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.restored import stores_in
+from space.family import is_own
 from space.rank import loads_of
-from space.registry import is_own
 from tuner.evidence.picks import DEPLOYED, paired, versus
 from tuner.evidence.stats import ratio
 from workers.cuda.finals import SECOND_NEAR

@@ -10,9 +10,9 @@ from typing import Final
 
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
+from space.family import is_own
 from space.problem import Problem
 from space.rank import at_power_limit_us, may_reach_power_limit, power_decides
-from space.registry import is_own
 from space.structures import best_of_structures
 from tuner.evidence.picks import DEPLOYED, Rivals, ahead, standings, versus
 from tuner.evidence.store import Store

@@ -20,9 +20,9 @@ from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile
-from space.family import Family
+from space.family import family_named
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
-from space.registry import family_named
+from space.plug import Family
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
 from workers.measurement import Measurement, Outcome

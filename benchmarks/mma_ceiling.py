@@ -26,10 +26,10 @@ from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.enumerate import enumerate_space
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.rank import Ranked, rank
-from space.registry import family_named
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
 from workers.build import BuildFailure, compile_source, nvrtc_version

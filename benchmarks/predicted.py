@@ -21,7 +21,7 @@ from typing import Final
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
 from space.devices import profile_named
-from space.registry import is_own
+from space.family import is_own
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for

@@ -32,8 +32,8 @@ from benchmarks.ports import free_port
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.storm_recordings import measured, some_configs
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
-from space.registry import problem_from_key
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document

@@ -20,8 +20,8 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.enumerate import enumerate_all
+from space.family import families_for
 from space.kinds.gemm import Gemm
-from space.registry import families_for
 from tuner.studying.candidates import ranked, spread
 from workers.build import Build
 from workers.builder import Builder

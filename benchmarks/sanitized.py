@@ -25,9 +25,9 @@ from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
+from space.family import family_named
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tuner.settings import settings
 from workers.build import Build, compile_source
 from workers.builder import source_of

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.published import add_out, publish
 from benchmarks.serving import serving
 from space.devices import DEFAULT_DEVICE, profile_named
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tuner.evidence.store import Store
 from tuner.prediction import files
 from tuner.prediction.expectation import Expectation

@@ -28,7 +28,7 @@ from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill
 from benchmarks.serving import compile_imports, serving
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 

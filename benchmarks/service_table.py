@@ -14,9 +14,9 @@ from sqlalchemy import cast as sql_cast
 
 from space.config import Config
 from space.enumerate import enumerate_space
-from space.family import Family
+from space.family import families_for, family_for
 from space.kinds.gemm import DTYPES, Gemm
-from space.registry import families_for, family_for
+from space.plug import Family
 from tuner.evidence.models import (
     BestRow,
     ConfigRow,

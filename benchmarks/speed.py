@@ -28,9 +28,9 @@ from benchmarks.facts import recordings
 from benchmarks.named import problem_of_entry
 from benchmarks.published import ROOT, add_out, as_table, facts_of, joined_facts, publish, shared_facts, tracked
 from space.errors import SpaceError
+from space.family import families_for
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
-from space.registry import families_for
 from tuner.cli.record import part_of
 from tuner.errors import TunerError
 from tuner.evidence.picks import LIBRARY, pick, versus

@@ -12,9 +12,9 @@ from typing import Final
 from space.config import Config
 from space.devices import DEFAULT_DEVICE, profile_named
 from space.enumerate import enumerate_space
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import family_named
 from workers.measurement import Clocks, DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, Verification
 from workers.recording import file_name, write_recording
 

@@ -25,8 +25,8 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_all
 from space.families.common import starts_early
+from space.family import families_for
 from space.kinds.gemm import Gemm
-from space.registry import families_for
 from space.structures import best_of_structures
 from tuner.prediction.files import model_for
 from tuner.settings import settings

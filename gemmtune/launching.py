@@ -16,8 +16,8 @@ from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of,
 from gemmtune.exact import Exact, check_machine, differences, exact
 from gemmtune.found import Found
 from space.errors import SpaceError
+from space.family import is_own
 from space.kinds.gemm import Gemm
-from space.registry import is_own
 from tuner.errors import TunerError
 from tuner.evidence.legality import forbidden
 from tuner.settings import settings

@@ -13,8 +13,8 @@ import numpy as np
 from space.columns import Columns
 from space.devices import DeviceProfile
 from space.errors import FamilyError
-from space.family import Family
 from space.knobs import Knob
+from space.plug import Family
 from space.problem import Problem
 from space.rules import Rule
 

@@ -11,10 +11,10 @@ import numpy as np
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.devices import DeviceProfile
-from space.family import Family
+from space.family import family_named
 from space.nearest import MAX_CHANGES, Neighbourhood
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named
 from space.rules import Rule
 
 

@@ -19,8 +19,8 @@ from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.errors import FamilyError
-from space.family import Family
 from space.knobs import KnobValue
+from space.plug import Family
 from space.problem import Problem
 
 #: Knobs that a change may touch; with more, it would be another config.

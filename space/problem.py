@@ -1,7 +1,7 @@
 """Problem and ProblemKind: a product, as seen by everything that does not multiply it.
 
 A kind owns its fields and key, its operands, its operations and least bytes, and what makes two of its problems
-similar. Command line, URLs, JSON, store columns, recordings and the client derive from it. `space.registry` lists
+similar. Command line, URLs, JSON, store columns, recordings and the client derive from it. `space.kind` lists
 the kinds; `space/kinds/` has one module for each.
 """
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from space.config import Config
+from space.family import family_named
 from space.knobs import KnobValue
-from space.registry import family_named
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from space.config import Config
-from space.registry import family_named
+from space.family import family_named
 from tests.support import FAMILY
 from workers.cuda import driver, finals
 from workers.cuda.outputs import Difference

@@ -17,8 +17,9 @@ from api.app import create_app
 from api.server import listen
 from benchmarks.ports import free_port
 from space.config import Config
+from space.family import family_named
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
-from space.registry import family_named, problem_from_key
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.store import Store

@@ -16,10 +16,10 @@ from space.devices import DeviceProfile
 from space.explain import explain
 from space.families.common import SEMAPHORE_BYTES
 from space.families.mma_sync.operands import line_elements, needs_packing, pitch_bytes
+from space.family import family_named
 from space.instructions.tma import MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled
 from workers.cuda import bounds, operands

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from space.family import is_own
 from space.problem import Problem
-from space.registry import is_own
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from space.config import Config
-from space.family import Family
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.plug import Family
 
 
 def configs_of(family: Family) -> SearchStrategy[Config]:

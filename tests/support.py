@@ -11,8 +11,8 @@ from pathlib import Path
 from space.config import Config
 from space.devices import find_profile
 from space.errors import FamilyError
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from space.registry import families_for, family_named
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from workers.kernels.source import sources_digest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from space.kind import DEFAULT_KIND, kind_named
 from space.problem import Problem
-from space.registry import DEFAULT_KIND, kind_named
 
 
 def flags_of(problem: Problem) -> str:

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from space.config import Config
 from space.devices import reference_profile
+from space.family import family_named
 from space.problem import Problem
-from space.registry import family_named
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
 from workers.kernels.source import Constants, source_of_family

@@ -21,9 +21,9 @@ from typing import Any, Final, Self
 from space.config import Config
 from space.devices import find_profile
 from space.explain import legal_among
+from space.family import is_own
 from space.problem import Problem
 from space.rank import power_decides
-from space.registry import is_own
 from space.structures import structure_of
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder

@@ -22,8 +22,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from space.errors import SpaceError
+from space.family import family_named
+from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
-from space.registry import DEFAULT_KIND, KINDS, family_named
 from workers.errors import RecordingError
 from workers.measurement import (
     RECORDED_SCREENING,

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from space.config import Config
+from space.family import families_for, is_own
 from space.problem import Problem
-from space.registry import families_for, is_own
 from workers.kernels.source import sources_digest
 from workers.measurement import REPLAYED, Provenance
 

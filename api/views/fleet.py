@@ -18,7 +18,7 @@ from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPat
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.space import Word
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.evidence.records import Clocks, Outcome
 from tuner.views import campaigns, failures, fleet, rounds
 from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect

@@ -13,7 +13,7 @@ from api.http_errors import responses
 from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted

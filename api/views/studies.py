@@ -17,7 +17,7 @@ from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, ConfigOut, DeviceName, NumberPath, ProblemKey
 from api.views.kept import ViewsDependency
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import Choice
 from tuner.views import studies, versions

@@ -32,7 +32,7 @@ from benchmarks.model.comparing import (
 from benchmarks.model.machines import Arm, Cpu, Cuda, Machine, Pace, alternating, host_us
 from benchmarks.published import command_of, facts_of, facts_table, publish
 from gemmtune.torch import record
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.shapes import Shapes
 

@@ -22,7 +22,7 @@ import optuna
 from benchmarks.search.replay import read_replays
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import STRATEGIES
-from space.registry import family_named
+from space.family import family_named
 
 #: A strategy, the place of its problem among the recordings, a seed.
 Run = tuple[str, int, int]

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.search.replay import Replay
-from space.family import Family
 from space.knobs import KnobValue
+from space.plug import Family
 
 #: Weight of an octave of difference, by knob; a different word counts as one octave.
 WEIGHTS: Final = {"swap_ab": 8.0, "tile_m": 4.0, "tile_n": 4.0, "split_k": 4.0, "cluster_m": 2.0, "cluster_n": 2.0,

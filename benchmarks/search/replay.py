@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from space.config import Config
 from space.families.common import starts_early
-from space.family import Family
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from space.problem import DTYPE_BYTES
 from tuner.prediction.examples import Group, settled
 from workers.recording import read_recording

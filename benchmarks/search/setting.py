@@ -8,8 +8,8 @@ from zlib import crc32
 
 from benchmarks.search.replay import Replay, class_of
 from space.config import Config
-from space.family import Family
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from tuner.evidence.similarity import kind_of, octaves, reaches
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.train import TREES, Judgement, judge, train

@@ -20,7 +20,7 @@ from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
-from space.registry import family_named
+from space.family import family_named
 from tuner.prediction.train import TREES
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import MARGIN, Outlook

@@ -27,8 +27,8 @@ from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
 from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Shapes, register
 from gemmtune.torch.private import current_device
+from space.family import is_own
 from space.kinds.gemm import SCALES, Gemm
-from space.registry import is_own
 from tuner.evidence.records import Best
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine

@@ -27,8 +27,8 @@ from space.config import Config
 from space.devices import DeviceProfile, DriverFacts, profile_from
 from space.errors import SpaceError
 from space.explain import explain
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from space.registry import families_for, family_named
 from tuner.errors import TunerError
 from tuner.settings import settings
 from workers.build import BuildFailure, compile_source

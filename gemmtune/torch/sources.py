@@ -16,8 +16,8 @@ from gemmtune.found import Found as Found  # what sources are made of
 from gemmtune.found import Source as Source
 from space.config import Config
 from space.errors import SpaceError
+from space.family import family_named
 from space.problem import Problem
-from space.registry import family_named
 from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store

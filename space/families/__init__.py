@@ -1,1 +1,1 @@
-"""Kernel families, one folder or module each. `space.registry` lists them."""
+"""Kernel families, one folder or module each. `space.family` lists them."""

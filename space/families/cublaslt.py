@@ -15,8 +15,8 @@ from space.arch import ARCHS
 from space.columns import Columns, FloatColumn
 from space.devices import DeviceProfile
 from space.families.common import WORKSPACE_BYTES
-from space.family import Family
 from space.knobs import Knob
+from space.plug import Family
 
 #: Algorithms requested from the heuristic.
 MAX_RANKS: Final = 16

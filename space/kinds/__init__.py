@@ -1,1 +1,1 @@
-"""Problem kinds: one module each; `space.registry` lists them."""
+"""Problem kinds: one module each; `space.kind` lists them."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.app import create_app
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.browser.conftest import Opener, serving, settled, wait_until_asked
 from tests.fleet import PROBLEMS, Fleet, failing
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from space.families.common import SEMAPHORE_BYTES
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.build import Build, compile_source
 from workers.cuda.families import arguments, gemv, mma_sync, packing, sm90_wgmma
 from workers.kernels.source import source_of_family

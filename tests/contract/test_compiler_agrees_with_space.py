@@ -7,8 +7,8 @@ import pytest
 from space.config import Config
 from space.families.common import input_bytes, stores_chunks
 from space.families.sm90_wgmma.estimate import split_trips
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.build import Build, compile_source
 from workers.kernels.source import source_of_family
 

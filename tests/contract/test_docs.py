@@ -16,8 +16,8 @@ from docs import reference, site
 from gemmtune.command import COMMANDS
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.family import family_named
 from space.kinds.gemm import DTYPES, EPILOGUE_PARTS, Gemm
-from space.registry import family_named
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
 from tuner import exits

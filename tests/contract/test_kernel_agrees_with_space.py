@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.kernels.flatten import FOLDER
 from workers.kernels.source import source_of_family, sources_digest
 from workers.kernels.verify import SOURCE as VERIFY

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from space.devices import reference_profile
-from space.registry import family_named
+from space.family import family_named
 from tests.integration.workers.launches import CASES, H200
 from workers.cuda.plans import plan_of
 from workers.kernels.source import source_of_family

@@ -12,9 +12,9 @@ from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import family_named
 from tests.broken_configs import SHARED
 from tests.gpu.verified import VERIFIED, unverified
 from tuner.studying.candidates import spread

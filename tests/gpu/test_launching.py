@@ -16,8 +16,8 @@ import gemmtune  # noqa: E402
 from gemmtune.arrays import ArrayRefused  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.devices import profile_named  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.gpu.torch_products import listed  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, guarded, table, written  # noqa: E402
 from tuner.errors import TableError  # noqa: E402

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.compile_space import legal_config
 from benchmarks.launch_space import draw
 from space.explain import is_legal
+from space.family import family_named
 from space.kinds.gemm import LAYOUTS, Gemm
-from space.registry import family_named
 from tests.gpu.verified import unverified
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker

@@ -18,8 +18,8 @@ from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.explain import explain, is_legal  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.gpu.torch_products import BF16, Exactly, launched, listed, random, right  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from gemmtune.torch import configure, gemm, install, installed, kernels  # noqa: E402
 from space.devices import profile_named  # noqa: E402
 from space.explain import explain  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.unit.tuner.tables import test_exporters  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, guarded, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
@@ -36,7 +36,8 @@ LISTED = (Gemm.of(256, 512, 1024), Gemm.of(256, 512, 1024, epilogue="bias"), Gem
 
 
 def program_of(each: dict[str, Any]) -> bytes:
-    from space.registry import config_named, problem_from_key
+    from space.family import config_named
+    from space.kind import problem_from_key
 
     arch = profile_named(DEVICE).arch.name
     source = source_of(problem_from_key(each["problem"]["key"]), config_named(each["config"]["key"]), arch)

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import configure, gemm  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.gpu.torch_products import BF16, E4M3, INT8, Exactly, launched, listed, random, right  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]

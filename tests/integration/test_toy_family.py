@@ -18,9 +18,10 @@ from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.errors import FamilyError
 from space.explain import explain
+from space.family import config_named, families_for
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import config_named, families_for, registered_modules
+from space.registry import registered_modules
 from tests import toy_family
 from tests.support import FACTS, PROVENANCE, measured
 from tests.toy_family import TOY
@@ -164,7 +165,7 @@ def test_the_service_answers_with_it(cli: Cli, folder: Path) -> None:
 
 def test_a_child_process_that_imports_what_was_registered_knows_it() -> None:
     (module,) = registered_modules()
-    code = f"import {module}; from space.registry import family_named; print(family_named({TOY.name!r}).kernel)"
+    code = f"import {module}; from space.family import family_named; print(family_named({TOY.name!r}).kernel)"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "tests.toy_family.kernel"

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from space.errors import FamilyError, ProblemError
 from space.explain import explain
+from space.family import families_for
+from space.kind import problem_from_key, problem_of
 from space.kinds.gemm import Gemm
-from space.registry import families_for, problem_from_key, problem_of
 from tests import toy_kind
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured
 from tests.toy_kind import ScaledGemm

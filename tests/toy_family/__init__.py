@@ -14,9 +14,9 @@ from space.columns import Columns, Derived, FloatColumn
 from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import epilogue_constants
-from space.family import Family
 from space.kinds.gemm import Gemm
 from space.knobs import Knob, KnobValue
+from space.plug import Family
 from space.problem import DTYPE_BYTES
 from space.registry import register, unregister
 from space.rules import Rule

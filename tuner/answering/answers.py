@@ -18,10 +18,10 @@ from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
 from space.families.common import early_twin, plain_twin
-from space.family import Family
+from space.family import family_for, family_named
+from space.plug import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from space.registry import family_for, family_named
 from tuner.answering.grounds import taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import changed_since, staleness

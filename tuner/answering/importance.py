@@ -18,10 +18,10 @@ from sqlalchemy import and_, case, distinct, func, select
 from space.config import Config
 from space.devices import find_profile, profile_named
 from space.explain import legal_among, legal_mask
-from space.family import Family
+from space.family import family_named, is_own
 from space.knobs import KnobValue
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named, is_own
 from space.structures import structure_of
 from tuner.errors import NothingMeasured
 from tuner.evidence.legality import forbidden

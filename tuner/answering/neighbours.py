@@ -13,8 +13,8 @@ from space.devices import DeviceProfile
 from space.elements import element_bytes
 from space.explain import is_legal
 from space.families.common import plain_twin
+from space.family import family_named
 from space.problem import Problem
-from space.registry import family_named
 from tuner.evidence.records import Best
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel

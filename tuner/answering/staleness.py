@@ -10,9 +10,9 @@ from typing import Final
 from space.config import Config
 from space.devices import find_profile, reference_profile
 from space.errors import SpaceError
-from space.family import Family
+from space.family import families_for, family_named
+from space.plug import Family
 from space.problem import Problem
-from space.registry import families_for, family_named
 from tuner.evidence.records import Best
 from workers.build import digest_of, nvrtc_version
 from workers.errors import CacheError

@@ -16,8 +16,8 @@ import typer
 
 from space.devices import identity_named
 from space.errors import ProblemError
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.cli.live import live_line
 from tuner.cli.output import console, counted, notes, table
 from tuner.cli.replays import print_replays

@@ -10,8 +10,8 @@ from tempfile import TemporaryFile
 
 import typer
 
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tuner.cli.options import Db, Json, store_url, timing_of
 from tuner.cli.output import console, counted, emit
 from tuner.exits import EXIT_BROKEN

@@ -11,10 +11,10 @@ from space.config import parse_knobs
 from space.enumerate import Space, enumerate_all
 from space.explain import Explanation
 from space.explain import explain as explain_config
-from space.family import Family
+from space.family import family_named, family_with, is_own
 from space.nearest import MAX_CHANGES
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named, family_with, is_own
 from space.rules import Rule
 from tuner.cli.options import AUTO, ArchName, ConfigText, DeviceWord, Json, NoRule, profile_from_words
 from tuner.cli.output import console, emit, table

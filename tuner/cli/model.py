@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from space.family import Family
-from space.registry import families_for
+from space.family import families_for
+from space.plug import Family
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, planning_store
 from tuner.cli.output import console, counted, emit, notes

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from space.errors import ProblemError
+from space.kind import DEFAULT_KIND, KINDS, kind_named
 from space.problem import Field, ProblemKind
-from space.registry import DEFAULT_KIND, KINDS, kind_named
 from tuner.cli.commands import Deferred
 
 _EXAMPLE: Final = "4096"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from space.family import is_own
 from space.problem import Problem
-from space.registry import is_own
 from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import out_since, picked_today

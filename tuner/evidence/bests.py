@@ -12,8 +12,8 @@ from sqlalchemy import cast as cast_column
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
+from space.family import is_own
 from space.problem import Problem
-from space.registry import is_own
 from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from space.config import Config
 from space.errors import SpaceError
+from space.family import config_named
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import config_named, problem_from_key
 from tuner.errors import Quarantined, StoreError
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from space.config import Config
 from space.devices import find_profile
 from space.explain import first_broken
+from space.family import family_named, is_own
 from space.problem import Problem
-from space.registry import family_named, is_own
 
 
 def forbidden(problem: Problem, config: Config, device: str) -> str:

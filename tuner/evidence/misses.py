@@ -11,8 +11,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from space.errors import SpaceError
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.evidence.campaign_models import MissRow
 from tuner.evidence.codec import utc
 from tuner.evidence.models import BestRow, DeviceRow, ProblemRow

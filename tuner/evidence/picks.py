@@ -26,9 +26,9 @@ from typing import Final
 
 from space.config import Config
 from space.devices import find_profile
+from space.family import family_named, is_own
 from space.problem import Problem
 from space.rank import power_decides
-from space.registry import family_named, is_own
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.records import Best, Ratio, StoredMeasurement

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from space.devices import find_profile
+from space.kind import problem_from_key
 from space.rank import may_reach_power_limit, power_decides
-from space.registry import problem_from_key
 from tuner.evidence.records import Ratio
 from workers.measurement import Measurement, Policy, median_interval
 

@@ -23,8 +23,9 @@ from space.arch import arch_named
 from space.devices import reference_profile
 from space.errors import SpaceError
 from space.explain import is_legal
+from space.family import config_named, family_named
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import config_named, family_named, problem_from_key
 from tuner.cubins import fault_of, release_of
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.campaign_models import BuildRow

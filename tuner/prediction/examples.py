@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
-from space.family import Family
+from space.kind import problem_from_key
+from space.plug import Family
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.evidence.picks import precedence
 from tuner.evidence.store import Store
 from workers.measurement import SCREENING, Measurement, Outcome

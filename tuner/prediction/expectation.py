@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from space.config import Config
 from space.devices import find_profile
-from space.family import Family
+from space.family import family_named
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named
 from tuner.prediction.features import features_of
 from tuner.prediction.learned import LearnedModel
 

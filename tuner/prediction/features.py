@@ -17,7 +17,7 @@ import numpy.typing as npt
 from space.clock import clock_ghz
 from space.columns import Columns
 from space.devices import DeviceProfile
-from space.family import Family
+from space.plug import Family
 from space.problem import Problem
 from space.rank import roofline_us
 

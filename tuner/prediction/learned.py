@@ -24,9 +24,10 @@ from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile, find_profile, identity_named, profile_named, same_multiprocessors
 from space.errors import ProfileError
-from space.family import Family
+from space.family import family_named
+from space.kind import problem_from_key
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named, problem_from_key
 from tuner.errors import ModelError
 from tuner.evidence.similarity import Places, kind_of, octaves
 from tuner.prediction.features import Features, features_of, problem_features

@@ -21,10 +21,10 @@ from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
 from space.explain import legal_mask, worth_mask
 from space.families.common import plain_twin
-from space.family import Family
+from space.family import family_named
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from space.problem import Problem
-from space.registry import family_named
 from tuner.prediction.features import features_of
 from workers.measurement import Policy
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.devices import DeviceProfile, find_profile, same_multiprocessors
-from space.family import Family
+from space.plug import Family
 from tuner.errors import ModelError
 from tuner.evidence.picks import precedence
 from tuner.evidence.similarity import kind_of, octaves

@@ -7,8 +7,8 @@ from itertools import pairwise
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from space.config import Config
-from space.family import Family
 from space.knobs import Knob, KnobValue
+from space.plug import Family
 
 
 def params_of(config: Config) -> dict[str, KnobValue]:

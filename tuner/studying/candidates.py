@@ -11,10 +11,10 @@ from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_among, legal_mask
 from space.families.common import plain_twin, starts_early
-from space.family import Family
+from space.family import config_named, families_for
+from space.plug import Family
 from space.problem import Problem
 from space.rank import rank
-from space.registry import config_named, families_for
 from space.structures import by_structure
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from space.config import Config
 from space.devices import find_profile
+from space.family import family_for
 from space.problem import Problem
-from space.registry import family_for
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.files import model_for
 from tuner.prediction.learned import LearnedModel

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from space.config import Config
+from space.family import families_for
 from space.problem import Problem
-from space.registry import families_for
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey

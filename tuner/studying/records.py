@@ -13,7 +13,7 @@ from typing import Final
 
 from space.config import Config
 from space.errors import ProblemError
-from space.family import Family
+from space.plug import Family
 from workers.measurement import Measurement, Outcome, Provenance
 
 #: Candidates that go into the finals; where power doesn't decide up to the second number if screening can't tell them

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from space.devices import find_profile
-from space.registry import is_own
+from space.family import is_own
 from tuner.answering.staleness import staleness
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden

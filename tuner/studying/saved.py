@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from space.devices import profile_named
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.refutations import Refuted, refuted_for, unrefuted

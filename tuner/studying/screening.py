@@ -18,9 +18,9 @@ from space.config import Config
 from space.devices import find_profile
 from space.explain import is_legal, legal_among
 from space.families.common import early_twin
+from space.family import family_named
 from space.problem import Problem
 from space.rank import power_decides, roofline_us
-from space.registry import family_named
 from space.structures import by_structure
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of

@@ -14,8 +14,8 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import plain_twin
+from space.family import families_for
 from space.problem import Problem
-from space.registry import families_for
 from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.picks import TIE_BAND, bests_of

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from space.devices import find_profile
+from space.family import is_own
 from space.problem import Problem
-from space.registry import is_own
 from tuner.cubins import MOST_CUBIN_BYTES, fault_of
 from tuner.errors import TableError
 from tuner.evidence.records import Best

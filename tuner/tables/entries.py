@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from space.config import Config
-from space.registry import family_named, problem_from_key
+from space.family import family_named
+from space.kind import problem_from_key
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification
 

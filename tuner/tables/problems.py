@@ -9,8 +9,8 @@ from math import prod
 from typing import Any, Final
 
 from space.errors import ProblemError
+from space.kind import DEFAULT_KIND, KINDS, kind_named
 from space.problem import MAX_EXTENT, Problem, ProblemKind
-from space.registry import DEFAULT_KIND, KINDS, kind_named
 
 #: Most problems per campaign: as many as one request creates in a few seconds.
 MOST_PROBLEMS: Final = 20_000

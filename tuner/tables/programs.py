@@ -10,9 +10,10 @@ from typing import Any
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.errors import SpaceError
+from space.family import config_named, is_own
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from space.registry import config_named, is_own, problem_from_key
 from tuner.answering.staleness import Built, change, changed_since
 from tuner.tables.entries import best_of
 from tuner.tables.exporters.options import Plan, Program

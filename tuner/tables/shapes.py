@@ -11,9 +11,9 @@ from typing import Final
 
 from space.devices import DeviceProfile
 from space.errors import ProblemError
+from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
 from space.rank import roofline_us
-from space.registry import DEFAULT_KIND, KINDS
 from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS
 
 _MOST_REASONS: Final = 1_000

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from space.devices import find_profile
 from space.errors import SpaceError
+from space.family import family_named
+from space.kind import problem_from_key
 from space.rank import LONG_US
-from space.registry import family_named, problem_from_key
 from tuner.answering.staleness import Built, change, nvrtc_here, unchanged
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import select
 
 from space.errors import SpaceError
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevokedRow

@@ -14,8 +14,8 @@ from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
 from space.explain import legal_mask
-from space.family import Family
 from space.knobs import Knob, KnobValue
+from space.plug import Family
 from space.problem import Problem
 
 CellState = Literal["worth", "not_worth", "illegal"]

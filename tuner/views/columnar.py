@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy.orm import Session
 
 from space.config import Config
-from space.registry import family_named
+from space.family import family_named
 
 Places = npt.NDArray[np.int32]
 Column = dict[str, Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from space.devices import DeviceProfile
-from space.family import Family
+from space.plug import Family
 from space.problem import Problem
 from tuner.evidence.store import Store
 from tuner.views import studies

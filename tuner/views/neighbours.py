@@ -10,8 +10,8 @@ from typing import Final, Literal
 from space.config import Config
 from space.devices import DeviceProfile
 from space.explain import Explanation, explain
-from space.family import Family
 from space.knobs import KnobValue
+from space.plug import Family
 from space.problem import Problem
 
 

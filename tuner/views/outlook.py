@@ -9,8 +9,8 @@ from space.config import Config
 from space.devices import DeviceProfile, profile_named
 from space.enumerate import enumerate_all
 from space.explain import legal_among
+from space.family import families_for
 from space.problem import Problem
-from space.registry import families_for
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import ranked

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from space.devices import DeviceProfile
 from space.errors import SpaceError
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.views.shapes import shape_classes
 
 Columns = dict[str, npt.NDArray[Any]]

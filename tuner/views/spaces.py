@@ -14,11 +14,11 @@ import orjson
 from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
-from space.family import Family
+from space.family import FAMILIES, families_for
 from space.knobs import KnobValue
+from space.plug import Family
 from space.problem import Problem
 from space.rank import rank
-from space.registry import FAMILIES, families_for
 from space.rules import Rule
 from tuner.errors import CountFailed
 from tuner.hints import flags_of

@@ -12,8 +12,8 @@ from sqlalchemy import Select, exists, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
+from space.family import is_own
 from space.problem import Problem
-from space.registry import is_own
 from tuner.errors import UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among

@@ -15,9 +15,10 @@ from typing import Final
 
 from space.config import Config
 from space.devices import find_profile
+from space.family import FAMILIES, family_named
+from space.kind import kind_named
 from space.problem import Problem
 from space.rank import may_reach_power_limit, power_decides, roofline_us
-from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
 from workers.cuda.copies import OwnCopy

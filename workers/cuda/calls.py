@@ -17,9 +17,9 @@ from weakref import finalize
 
 from space.config import Config
 from space.devices import DeviceProfile
+from space.family import family_named
 from space.instructions.tma import MAP_ALIGN_BYTES, MAP_BYTES
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.cuda.copies import Copy, Strides, element_bytes
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of

@@ -12,7 +12,7 @@ from cuda.bindings import driver as cu
 from space.arch import arch_of_capability
 from space.devices import DriverFacts, identity_of, profile_from
 from space.errors import SpaceError
-from space.registry import families_for
+from space.family import families_for
 from workers.build import nvrtc_version
 from workers.cuda.clocks import power_limits_w
 from workers.cuda.driver import CudaError, check

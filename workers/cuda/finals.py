@@ -7,8 +7,8 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import starts_early
+from space.family import is_own
 from space.rank import at_power_limit_us
-from space.registry import is_own
 from space.structures import best_of_structures
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError

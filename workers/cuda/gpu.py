@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+from space.family import families_for
 from space.problem import Problem
-from space.registry import families_for, registered_modules
+from space.registry import registered_modules
 from workers import errors
 from workers.builder import BuildCache, Builder
 from workers.errors import DriverError, ProcessError, WorkerError

@@ -16,9 +16,9 @@ import numpy as np
 
 from space.config import Config
 from space.devices import DeviceProfile
+from space.family import family_named
 from space.instructions.tma import MAP_BYTES
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.cuda.copies import Copy, element_bytes
 from workers.cuda.driver import PlannedFunction
 from workers.cuda.families import prepared_launcher_of

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from space.config import Config
-from space.registry import family_named, problem_from_key
+from space.family import family_named
+from space.kind import problem_from_key
 from workers.build import nvrtc_version
 from workers.cuda.bench import Bench, Loaded, Ready
 from workers.cuda.driver import CudaError

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from space.config import Config
 from space.explain import explain, legal_among
+from space.family import config_named, family_named, is_own
 from space.problem import Problem
-from space.registry import config_named, family_named, is_own
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds

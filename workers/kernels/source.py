@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from space.errors import FamilyError
-from space.family import Family
 from space.knobs import KnobValue
+from space.plug import Family
 from space.problem import Problem
 from workers.kernels.flatten import FOLDER, flattened
 

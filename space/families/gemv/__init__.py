@@ -9,7 +9,7 @@ from space.families.gemv.estimate import estimate_us
 from space.families.gemv.knobs import KNOBS
 from space.families.gemv.rules import LEGAL, TARGETS
 from space.families.gemv.worth import WORTH
-from space.family import Family
+from space.plug import Family
 
 #: Its estimate is not grounded: it is half as long again as what products of 2 µs take. Tuning tries it, but without a
 #: learned model of it, it answers for no unmeasured problem for which another estimate is grounded.

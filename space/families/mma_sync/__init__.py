@@ -10,7 +10,7 @@ from space.families.mma_sync.knobs import KNOBS
 from space.families.mma_sync.operands import problem_constants
 from space.families.mma_sync.rules import FALLBACKS, LEGAL, TARGETS
 from space.families.mma_sync.worth import WORTH
-from space.family import Family
+from space.plug import Family
 
 #: No measurement of any target grounds its estimate yet.
 MMA_SYNC: Final = Family(

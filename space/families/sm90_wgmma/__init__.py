@@ -10,7 +10,7 @@ from space.families.sm90_wgmma.knobs import KNOBS
 from space.families.sm90_wgmma.operands import problem_constants
 from space.families.sm90_wgmma.rules import LEGAL
 from space.families.sm90_wgmma.worth import WORTH
-from space.family import Family
+from space.plug import Family
 
 SM90_WGMMA: Final = Family(
     "sm90_wgmma", frozenset({"sm_90a"}), KNOBS, DERIVED, LEGAL + WORTH, estimate_us,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from space.config import Config
-from space.registry import family_named
+from space.family import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of

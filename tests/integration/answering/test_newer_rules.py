@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from space.explain import is_legal
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.fleet import FakeDevice
 from tests.support import DEVICE, FAMILY, PROBLEM, keep_best, measured, study_key
 from tuner.answering.answers import answer

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.recorded_store import NAMES, fill
 from tests.shell import Shell
 from tests.support import DEVICE

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.rivals import finals_of

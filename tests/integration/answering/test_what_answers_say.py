@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from gemmtune.client import Client
 from space.devices import profile_named
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
-from space.registry import problem_from_key
 from tests.fleet import Fleet
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key

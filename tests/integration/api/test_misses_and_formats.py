@@ -21,8 +21,8 @@ from api import table_formats
 from api.app import create_app
 from gemmtune import Client
 from gemmtune.command import app
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import misses

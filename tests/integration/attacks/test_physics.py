@@ -18,10 +18,10 @@ from api.app import create_app
 from gemmtune.command import app
 from space.devices import find_profile, profile_named
 from space.errors import FamilyError
-from space.family import Family
+from space.family import families_for
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from space.rank import roofline_us
-from space.registry import families_for
 from tests.fleet import Fleet, facts, provenance
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import ResultRefused

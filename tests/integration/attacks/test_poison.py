@@ -19,8 +19,8 @@ from sqlalchemy import text
 from api.app import create_app
 from benchmarks.postgres import Postgres
 from space.errors import SpaceError
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
-from space.registry import problem_from_key
 from tests.fleet import BY_HAND, Fleet, Hand, facts, provenance
 from tests.support import CLOCKS, DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import ResultRefused, StoreError, TunerError, UnstorableValue

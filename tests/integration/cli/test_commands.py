@@ -15,7 +15,7 @@ import typer
 
 import tuner.cli.doctor as doctor_command
 import tuner.cli.retune as retune_command
-from space.registry import family_named
+from space.family import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, RECORDED_PROVENANCE, keep_best, measured, record_problem, study_key
 from tuner.evidence.records import Best, Policy

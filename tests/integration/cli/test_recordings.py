@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.errors import ProblemError
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
 from tuner.cli.recordings import list_

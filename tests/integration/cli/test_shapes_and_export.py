@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.errors import ConfigError, ProblemError
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.answers import measured as answer
 from tuner.evidence import misses

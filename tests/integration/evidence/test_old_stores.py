@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from benchmarks.postgres import Postgres
 from gemmtune.command import app
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tests.shell import Shell
 from tuner.errors import StoreError
 from tuner.evidence import backup, database

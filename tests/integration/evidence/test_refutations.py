@@ -10,8 +10,8 @@ import pytest
 
 from space.config import Config
 from space.families.common import starts_early
+from space.family import is_own
 from space.kinds.gemm import Gemm
-from space.registry import is_own
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured

@@ -10,7 +10,7 @@ import pytest
 
 from space.config import Config
 from space.errors import ProblemError
-from space.registry import family_named
+from space.family import family_named
 from tests.support import FAMILY, PROBLEM, measured
 from tuner.evidence.store import Store
 from tuner.studying.recorder import record

@@ -11,9 +11,9 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from space.registry import families_for, family_named
 from tests.fleet import FakeDevice, FakeRound, time_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.answering.answers import measured as answered

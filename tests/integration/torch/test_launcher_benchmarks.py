@@ -17,8 +17,8 @@ from benchmarks.model.machines import Cpu  # noqa: E402
 from benchmarks.published import ROOT  # noqa: E402
 from gemmtune.exact import exact  # noqa: E402
 from gemmtune.torch.expected import Expected  # noqa: E402
+from space.family import config_named, family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import config_named, family_named  # noqa: E402
 from tests.fake_cublaslt import Recorder  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, entry, table, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402

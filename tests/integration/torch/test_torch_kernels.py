@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, kernels, streams  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.fake_cublaslt import Recorder, library_of, numbers_of  # noqa: E402
 from workers.cuda.copies import Copy  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402

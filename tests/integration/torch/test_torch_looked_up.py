@@ -15,8 +15,8 @@ from gemmtune.torch import configure, kernels, sources, streams  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.devices import profile_named  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, FAMILY  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import TIED, WON, entry, guarded, table, written  # noqa: E402
 from tuner.errors import SettingsError  # noqa: E402

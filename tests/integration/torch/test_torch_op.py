@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, configure, gemm, op, sources  # noqa: E402
 from gemmtune.torch.operands import apart, overlapping, problem_of, separate, strides_of  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, keep_best  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402

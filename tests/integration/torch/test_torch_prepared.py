@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from gemmtune.torch import configure, kernels, proofs, streams, torchs  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.devices import profile_named  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from workers.cuda import calls  # noqa: E402
 from workers.cuda.driver import CudaError  # noqa: E402
 

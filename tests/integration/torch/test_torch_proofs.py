@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 from gemmtune.torch import proofs  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.operators import DTYPES  # noqa: E402
+from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import family_named  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 
 CPU = torch.device("cpu")

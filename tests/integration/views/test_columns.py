@@ -12,10 +12,10 @@ import pytest
 
 from api.views.written import WrittenColumns
 from space.devices import find_profile, profile_named
+from space.family import families_for
 from space.kinds.gemm import DTYPES, Gemm
 from space.problem import MAX_EXTENT
 from space.rank import may_reach_power_limit, roofline_us
-from space.registry import families_for
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.answers import measured as answer
 from tuner.answering.staleness import nvrtc_here, staleness

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.broken_configs import BREAKS
 from workers.build import BuildFailure, compile_source
 from workers.kernels.source import source_of_family

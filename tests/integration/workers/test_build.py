@@ -13,8 +13,8 @@ from benchmarks.compile_space import samples, verdict
 from space.elements import element_bytes
 from space.enumerate import enumerate_space
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.broken_configs import SHARED
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
 from workers.errors import CacheError

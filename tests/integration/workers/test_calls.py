@@ -13,9 +13,9 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
+from space.family import family_named
 from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.integration.workers.launches import CASES, H200
 from workers.cuda import calls, copies, families
 from workers.cuda.driver import CudaError

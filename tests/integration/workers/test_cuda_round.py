@@ -10,8 +10,8 @@ import pytest
 
 from space.cards import CARDS
 from space.config import Config
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.build import Build, BuildFailure
 from workers.builder import Builder, BuildResult, Constants
 from workers.cuda.round import reference_seconds
@@ -26,7 +26,7 @@ PROBLEM = Gemm.parse("256x256x256")
 PROCESS = """
 import json, os, sys, time
 sys.path.insert(0, {root!r})
-from space.registry import family_named
+from space.family import family_named
 from workers.framing import receive, send
 from workers.measurement import Measurement, Outcome, Policy, Verification, to_json
 log, read_fd, write_fd = {log!r}, int(sys.argv[3]), int(sys.argv[4])

@@ -14,8 +14,8 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.elements import decoded, encoded, size_bytes
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import sm90_wgmma

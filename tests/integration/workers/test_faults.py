@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.faults import FAULTS, NO_POLLS, AnchorLost, Fault, FaultResult
 from space.explain import is_legal
-from space.registry import family_named
+from space.family import family_named
 from tests.support import measured
 from workers.build import Build, BuildFailure, compile_source
 from workers.kernels.source import source_of_family

@@ -15,9 +15,9 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda import bounds, operands

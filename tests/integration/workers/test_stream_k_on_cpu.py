@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.broken_configs import SHARED
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import arguments

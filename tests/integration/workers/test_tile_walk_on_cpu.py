@@ -14,8 +14,8 @@ import pytest
 
 from space.explain import explain
 from space.families.common import group_width
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.on_cpu import ALONE, compiled, needs_compiler
 from workers.cuda.families import sm90_wgmma as launcher
 from workers.cuda.families.arguments import TileGrid

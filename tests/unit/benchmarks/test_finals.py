@@ -26,8 +26,8 @@ from benchmarks.finals import (
 )
 from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.restored import restored
+from space.family import family_named, is_own
 from space.kinds.gemm import Gemm
-from space.registry import family_named, is_own
 from tests.support import PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.store import Store

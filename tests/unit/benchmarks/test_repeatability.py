@@ -12,8 +12,8 @@ import pytest
 from benchmarks import tuned_twice
 from benchmarks.repeatability import table
 from benchmarks.tuned_twice import ENDS, Pair, Tune, pairs_in, summary
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Ratio, StoredMeasurement

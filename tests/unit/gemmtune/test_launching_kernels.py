@@ -15,8 +15,8 @@ from gemmtune.arrays import ArrayRefused
 from gemmtune.exact import Exact
 from gemmtune.found import Found
 from space.devices import profile_named
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.fake_cublaslt import Recorder, library_of, numbers_of
 from workers.build import BuildFailure
 from workers.cuda import calls, device

@@ -6,7 +6,7 @@ import pytest
 
 from space.config import Config
 from space.errors import ConfigError, FamilyError, SpaceError
-from space.registry import FAMILIES, config_named, family_for, family_named
+from space.family import FAMILIES, config_named, family_for, family_named
 
 FAMILY = family_named("sm90_wgmma")
 

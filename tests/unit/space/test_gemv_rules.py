@@ -10,10 +10,10 @@ from space.config import Config
 from space.devices import profile_named, reference_profile
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal, legal_mask
+from space.family import families_for, family_for, family_named, family_with
 from space.kinds.gemm import Gemm
 from space.nearest import MAX_CHANGES
 from space.rank import rank
-from space.registry import families_for, family_for, family_named, family_with
 from tests.strategies import configs_of, problems_up_to
 from workers.builder import source_of
 

@@ -9,9 +9,9 @@ from space.devices import DeviceProfile, profile_named
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal, legal_mask
 from space.families.mma_sync.operands import conflict_degree, copy_bytes, needs_packing
+from space.family import families_for, family_for, family_named
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.rank import rank
-from space.registry import families_for, family_for, family_named
 
 FAMILY = family_named("mma_sync")
 CARDS = {name: profile_named(name) for name in ("A100 80GB SXM", "RTX 3090", "RTX 4090", "RTX 5090", "GB10")}

@@ -13,9 +13,9 @@ from space import nearest
 from space.config import Config
 from space.errors import FamilyError
 from space.explain import explain, legal_mask
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.nearest import MAX_CHANGES
-from space.registry import family_named
 from tests.strategies import configs_of, problems_up_to
 
 #: A family with so few knob values that all changes can be enumerated.

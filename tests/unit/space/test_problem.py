@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import ProblemError
+from space.kind import problem_from_key
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.problem import MAX_EXTENT
-from space.registry import problem_from_key
 
 extents = st.integers(1, MAX_EXTENT)
 

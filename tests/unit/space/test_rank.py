@@ -8,9 +8,9 @@ import pytest
 from space.devices import profile_named
 from space.enumerate import Space, enumerate_space
 from space.families.common import MAX_TILES
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import at_power_limit_us, distinct, may_reach_power_limit, power_decides, rank, roofline_us
-from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
 

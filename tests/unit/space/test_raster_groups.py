@@ -7,8 +7,8 @@ import pytest
 
 from space.devices import profile_named
 from space.families.common import group_width
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 
 CARDS = {"sm90_wgmma": "NVIDIA H200", "mma_sync": "RTX 5090"}
 

@@ -8,8 +8,10 @@ import pytest
 
 from space.errors import FamilyError, ProblemError
 from space.families.gemv import GEMV
+from space.family import FAMILIES, config_named
+from space.kind import KINDS
 from space.kinds.gemm import GEMM
-from space.registry import FAMILIES, KINDS, config_named, register, registered_modules, unregister
+from space.registry import register, registered_modules, unregister
 
 
 def test_a_family_and_a_kind_may_have_the_same_name() -> None:

@@ -19,10 +19,10 @@ from space.enumerate import MOST_ROWS, Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask
 from space.families.common import early_twin, plain_twin, rows_anywhere, starts_early
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.knobs import Knob
 from space.nearest import MAX_CHANGES, Neighbourhood
-from space.registry import family_named
 from tests.broken_configs import BREAKS
 from tests.strategies import configs_of, problems_up_to
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 
 
 @pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync", "gemv"])

@@ -11,8 +11,8 @@ from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
 from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MAX_PEERS, sharing
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")
 

@@ -7,8 +7,8 @@ import pytest
 from space.devices import profile_named
 from space.explain import explain
 from space.families.sm90_wgmma.derive import streams_large_rows
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Gemm.parse("4096x4096x4096")

@@ -8,9 +8,9 @@ import pytest
 
 from space.config import Config
 from space.devices import DeviceProfile
-from space.family import Family
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
+from space.plug import Family
 from tests.support import FAMILY, PROBLEM
 from workers.build import BuildFailure
 from workers.builder import Builder, BuildResult, Constants, source_of

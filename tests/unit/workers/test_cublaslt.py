@@ -11,8 +11,8 @@ import pytest
 from space.config import Config
 from space.errors import ConfigError
 from space.explain import explain, is_legal
+from space.family import config_named, family_named
 from space.kinds.gemm import DTYPES, Gemm
-from space.registry import config_named, family_named
 from tests.fake_cublaslt import LISTED, PLACES, Recorder, library_of, numbers_of
 from workers.cuda import calls, copies
 from workers.cuda.copies import Strides

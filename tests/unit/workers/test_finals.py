@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from space.registry import family_named
+from space.family import family_named
 from tests.fake_bench import REFUSED, REFUSED_LATER, WRONG, Bench, Outputs, Timed, own, ran, telling
 from tests.support import FAMILY
 from workers.cuda import driver, finals, regimes

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from space.errors import FamilyError
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from space.registry import families_for, family_named
 from workers.kernels.source import KernelSource, source_of_family, sources_digest
 
 
@@ -82,7 +82,7 @@ def test_a_library_has_no_source() -> None:
 
 
 def test_sources_are_the_same_text_in_every_locale() -> None:
-    code = "from space.registry import family_named; from workers.kernels.source import sources_digest as digest; " \
+    code = "from space.family import family_named; from workers.kernels.source import sources_digest as digest; " \
            "print(digest([family_named('sm90_wgmma')]))"  # fmt: skip
     ascii_alone = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | ascii_alone, capture_output=True, text=True)

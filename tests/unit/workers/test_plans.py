@@ -6,8 +6,8 @@ import pytest
 
 from space.devices import profile_named
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from workers.cuda.plans import plan_of
 
 H200 = profile_named("NVIDIA H200")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from space.config import Config
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build, BuildFailure

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from space.config import Config
 from space.errors import SpaceError
-from space.registry import config_named
+from space.family import config_named
 from tuner.evidence.columns import storable
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import (

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 from space.config import Config
 from space.errors import SpaceError
-from space.registry import config_named, problem_from_key
+from space.family import config_named
+from space.kind import problem_from_key
 from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
 from tuner.fleet.agent.backoff import Backoff
 from tuner.fleet.agent.coordinator import Coordinator

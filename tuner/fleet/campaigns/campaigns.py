@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from space.devices import profile_named
 from space.errors import FamilyError, ProfileError
-from space.registry import families_for, families_taking
+from space.family import families_for, families_taking
 from tuner.errors import CampaignEnded, CampaignError, KeyReused, StoreError, UnknownCampaign
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
 from tuner.evidence.codec import utc

@@ -17,9 +17,9 @@ from space.config import Config
 from space.devices import DeviceProfile, find_profile
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
-from space.family import Family
+from space.family import config_named, families_for, family_named
+from space.plug import Family
 from space.problem import Problem
-from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
 from tuner.evidence.physics import impossible
 from tuner.evidence.picks import LIBRARY

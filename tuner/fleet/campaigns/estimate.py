@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from space.devices import DeviceProfile, find_profile, reference_profile
 from space.enumerate import enumerate_space
+from space.family import families_for
 from space.problem import Problem
 from space.rank import may_reach_power_limit
-from space.registry import families_for
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import queue_for

@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
-from space.registry import families_for
+from space.family import families_for
 from tuner.errors import LeaseLost, ResultRefused, StoreError, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.campaign_models import RoundRow

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from space.arch import arch_named
 from space.devices import find_profile
-from space.registry import families_for
+from space.family import families_for
 from tuner.errors import FleetError, SlotTaken, StoreError, UnknownWorker, WorkerGone
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc

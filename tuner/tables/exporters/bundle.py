@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from space.devices import profile_named
 from space.errors import ConfigError
-from space.registry import family_named
+from space.family import family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import json_table
 from tuner.tables.exporters.guard import Guarded

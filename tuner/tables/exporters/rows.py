@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.problems import COLUMNS
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from space.devices import profile_named
 from space.errors import ConfigError
 from space.families.cublaslt import BY_RANK
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.options import ExportOptions
 from tuner.tables.importers.tunableop import LAYOUTS, leading_dimensions

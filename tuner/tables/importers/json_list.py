@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from space.errors import ProblemError
+from space.kind import problem_from_key
 from space.problem import Problem
-from space.registry import problem_from_key
 from tuner.tables.entries import content_of
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.problems import count_of, from_fields

@@ -10,8 +10,8 @@ import re
 from typing import Any, Final
 
 from space.errors import ProblemError
+from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
-from space.registry import DEFAULT_KIND, KINDS
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.problems import COLUMNS, count_of, from_fields, number
 from tuner.tables.shapes import Shapes, Tally

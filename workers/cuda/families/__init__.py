@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from space.family import Family
+from space.plug import Family
 from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.prepared import PreparedLauncher
 

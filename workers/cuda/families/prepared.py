@@ -10,8 +10,8 @@ from typing import ClassVar, cast
 from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import SEMAPHORE_BYTES
+from space.family import family_named
 from space.problem import OwnProblem
-from space.registry import family_named
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.arguments import GemmArguments

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
+from space.kind import kind_named
 from space.problem import Problem
-from space.registry import kind_named
 from workers.cuda.kinds.runtime import Runtime
 
 

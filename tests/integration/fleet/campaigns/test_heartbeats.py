@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from api.app import create_app
 from benchmarks.postgres import Postgres
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, eventually
 from tests.integration.api.asking import serving
 from tests.support import measured

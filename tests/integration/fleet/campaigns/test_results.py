@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
+from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
-from space.registry import problem_from_key
 from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, failing
 from tuner.evidence.campaign_models import RoundRow
 from tuner.fleet.campaigns import results

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from space.registry import problem_from_key
+from space.kind import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import FleetError, ResultRefused, SlotTaken

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from space.registry import family_named
+from space.family import family_named
 from tests.integration.workers.cpp.cases import CASES, INCLUDES, ROOT, digest_of
 from tests.integration.workers.launches import H200
 from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from space.config import Config
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.fake_cublaslt import PLACES, Recorder, library_of, numbers_of
 from tests.integration.workers.cpp.cases import CASES, INCLUDES, ROOT, digest_of, needs_compiler
 from tests.unit.tuner.tables.test_exporters import CUBIN, DEVICE, entry, guarded, table, written

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from space.config import Config
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tests.integration.workers.cpp.cases import CASES, INCLUDES, ROOT, needs_compiler
 from tests.integration.workers.launches import H200
 from tests.pages import blocks

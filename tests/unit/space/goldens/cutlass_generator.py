@@ -14,10 +14,10 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.enumerate import enumerate_space
-from space.family import Family
 from space.instructions.wgmma import FLOAT_N, M
 from space.kinds.gemm import Gemm
 from space.knobs import Knob
+from space.plug import Family
 from space.rules import Rule
 
 SHAPES = "sm90_shapes.py"

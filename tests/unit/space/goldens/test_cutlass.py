@@ -6,10 +6,10 @@ import pytest
 
 from space.arch import ARCHS
 from space.explain import explain
+from space.family import family_named
 from space.instructions.wgmma import wgmma_for
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tests.unit.space.goldens.cutlass_generator import generated
 
 FAMILY = family_named("sm90_wgmma")

@@ -14,6 +14,7 @@ from space.arch import ARCHS
 from space.devices import reference_profile
 from space.errors import LayoutError
 from space.explain import explain
+from space.family import family_named
 from space.instructions import wgmma
 from space.instructions.operand import majors_of
 from space.instructions.tcgen05 import tcgen05_for
@@ -27,7 +28,6 @@ from space.layouts.fragments.wgmma import wgmma_fragment
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
 from tests.descriptor_reads import read_address
 from tests.tensor_maps import TensorMap
 

@@ -6,8 +6,8 @@ import pytest
 
 from space.devices import profile_named
 from space.explain import explain
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 
 FAMILY = family_named("mma_sync")
 A100 = profile_named("A100 80GB SXM")

@@ -15,9 +15,9 @@ from space.devices import profile_named
 from space.errors import ProfileError
 from space.explain import is_legal
 from space.families.common import plain_twin
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
-from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured
 from tuner.answering.answers import NEIGHBOURS_CREDIT, answer
 from tuner.evidence.records import Best, StoredMeasurement

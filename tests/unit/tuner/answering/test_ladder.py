@@ -9,8 +9,8 @@ import pytest
 from space.devices import profile_named
 from space.errors import ProblemError
 from space.explain import is_legal
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import FAMILY
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
 from workers.measurement import Policy

@@ -8,7 +8,7 @@ import pytest
 
 from space.config import Config
 from space.devices import find_profile
-from space.registry import families_for, family_named
+from space.family import families_for, family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
 from tuner.answering.staleness import staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.support import PROVENANCE
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import Rivals, bests_of, pick, precedence, standings, versus

@@ -13,10 +13,10 @@ from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import legal_mask, worth_mask
-from space.family import Family
+from space.family import family_named
 from space.kinds.gemm import Gemm
+from space.plug import Family
 from space.rank import rank
-from space.registry import family_named
 from tuner.answering.answers import answer
 from tuner.prediction import files
 from tuner.prediction.examples import Group

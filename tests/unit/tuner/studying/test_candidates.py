@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from space.config import Config
-from space.registry import family_named
+from space.family import family_named
 from tests.support import PROBLEM, record_problem
 from tuner.errors import NothingCorrect
 from tuner.studying.candidates import candidates_for, spread

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from space.devices import profile_named
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from space.registry import families_for, family_named
 from tests.support import FACTS, measured
 from tuner.answering.answers import Answer, answer
 from tuner.evidence.records import Best

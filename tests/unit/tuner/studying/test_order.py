@@ -10,9 +10,9 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import family_named
 from tuner.prediction.expectation import Expectation, expected_of
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import MOST_WINNERS, REORDERED, Order

@@ -7,9 +7,9 @@ import pytest
 from space.config import Config
 from space.devices import profile_named
 from space.errors import ProblemError
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
-from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
 from tuner.studying.records import JUDGED_AFTER, Budget, Trial
 from tuner.studying.screening import TWINS, Search, screen

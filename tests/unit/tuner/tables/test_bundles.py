@@ -12,8 +12,8 @@ import pytest
 
 from gemmtune.exact import exact
 from space.errors import ConfigError
+from space.family import family_named
 from space.kinds.gemm import Gemm
-from space.registry import family_named
 from tests.unit.tuner.tables.test_exporters import (
     CUBIN,
     DEVICE,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from space.errors import ConfigError
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from space.registry import families_for, family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import Guarded, guarded

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from space.devices import profile_named
-from space.registry import config_named, problem_from_key
+from space.family import config_named
+from space.kind import problem_from_key
 from tests.unit.tuner.tables.test_exporters import CUBIN, DEVICE, DIGEST, WON, entry
 from tuner.tables import programs
 from workers.build import digest_of
