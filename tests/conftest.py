@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import sys
@@ -25,6 +26,10 @@ for _name in ("COLUMNS", "LINES"):
 # Before scikit-learn loads OpenMP: threads of several test processes would wait for one another's processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Collections of garbage took a tenth of all processor time, most of it on what lives as long as the process: modules,
+# and all the tests.
+gc.disable()
+
 # The same examples each time; `--hypothesis-profile search` looks for new ones.
 settings.register_profile("gemmtune", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
@@ -36,6 +41,15 @@ _LIMITS = {
     "api.batches._COMPUTING_SECONDS": 600.0,
     "tuner.views.bests._AT_ONCE_SECONDS": 600.0,
 }
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, but seldom, and not looked for in what is there now."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
