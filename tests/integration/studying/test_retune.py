@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,11 +70,20 @@ class _Round(FakeRound):
         return replace(one, samples_us=tuple(us * factor for us in one.samples_us))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two studies; each test changes a copy of it."""
+    path = tmp_path_factory.mktemp("tuned") / "s.db"
+    with Store.open(f"sqlite:///{path}") as store:
         for problem in (PROBLEM, OTHER):
             tune(store, Device(TODAY), problem, BUDGET)
+    return path
+
+
+@pytest.fixture
+def store(tuned: Path, tmp_path: Path) -> Iterator[Store]:
+    shutil.copy(tuned, tmp_path)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
         yield store
 
 
