@@ -24,9 +24,9 @@ ASKED = 12
 def setting() -> Iterator[Setting]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with pytest.MonkeyPatch.context() as patch:
-        # A judgement from fewer folds is coarser, and takes a third of the time.
-        patch.setattr("tuner.prediction.train.MOST_FOLDS", 3)
-        yield Setting(read_replays([RECORDINGS], FAMILY), FAMILY, model_seeds=1, trees=40)
+        # A judgement from fewer folds is coarser, and takes a fifth of the time.
+        patch.setattr("tuner.prediction.train.MOST_FOLDS", 2)
+        yield Setting(read_replays([RECORDINGS], FAMILY), FAMILY, model_seeds=1, trees=16)
 
 
 def without_asked(_: Replay, others: Sequence[Replay]) -> tuple[int, ...]:
