@@ -37,6 +37,8 @@ class Service:
     log: Path
     attacker: str
     other: str
+    #: Tokens like the attacker's that nobody has used yet.
+    unused: list[str]
 
     def attack(self, seconds: float, count: int | None = None) -> Attacker:
         """An attacker, ready."""
@@ -108,8 +110,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         keep_best(store)
         _, attacker = tokens.make(store, "attacker", ["read", "submit"])
         _, other = tokens.make(store, "other", ["read"])
+        unused = [tokens.make(store, f"unused-{place}", ["read", "submit"])[1] for place in range(30)]
     with running(folder) as found:
-        service = Service(found, folder / "log", attacker, other)
+        service = Service(found, folder / "log", attacker, other, unused)
         campaign = {"name": "watched", "problems": [{"m": 64, "n": 64, "k": 64}], "devices": [{"name": DEVICE}]}
         assert service.ask("POST", "/v1/campaigns", attacker, json=campaign).status_code == 201
         yield service
