@@ -131,8 +131,10 @@ def test_every_error_that_troubleshooting_explains_is_said_somewhere() -> None:
     shown = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
     assert len(shown) >= 10
     for sentence in shown:
-        pieces = [re.escape(piece.strip()) for piece in sentence.split("…") if piece.strip()]
-        assert any(re.search(".*".join(pieces), text) for text in said), sentence
+        pieces = [piece.strip() for piece in sentence.split("…") if piece.strip()]
+        pattern = re.compile(".*".join(map(re.escape, pieces)))
+        # Most texts lack the first piece, which is found sooner than the pattern.
+        assert any(pieces[0] in text and pattern.search(text) for text in said), sentence
 
 
 def sources() -> list[Path]:
