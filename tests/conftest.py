@@ -45,11 +45,21 @@ _LIMITS = {
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """From here on garbage is collected, but seldom, and not looked for in what is there now."""
+    """From here on garbage is collected between tests, and not looked for in what is there now.
+
+    In a test only where there is much: what ends an object may fail where a test has used up the stack.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(500_000)
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Collects what a test has left, if that is worth it; all generations now and then."""
+    young, _, old = gc.get_count()
+    if young > 20_000:
+        gc.collect(2 if old > 20 else 1)
 
 
 @pytest.fixture(autouse=True)
