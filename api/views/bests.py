@@ -46,7 +46,7 @@ class GainOut(BaseModel):
 
 
 class GainsOut(BaseModel):
-    """The gain over all problems, sampled or not."""
+    """The gain over all problems, sampled or not, except bests that a rule forbids by now: they are not served."""
 
     first: GainOut | None = Field(description="over cuBLASLt's first choice")
     best: GainOut | None = Field(description="over the fastest of its candidates")

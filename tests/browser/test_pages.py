@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
@@ -157,6 +158,10 @@ class TestProblems:
         page.reload()
         page.wait_for_selector(f"{ROWS}:text('✕')")
         assert page.inner_text(".forest").count("✕") == 1
+        ratios = [ratio for ratio in body["columns"]["first"][1:] if ratio is not None]
+        counted = page.inner_text("#headline")
+        assert f"{statistics.geometric_mean(ratios):.3f}×" in counted
+        assert "not counted" in counted
 
     def test_keys_walk_its_rows_and_open_one(self, opened: Opener) -> None:
         page = opened("/problems")

@@ -296,8 +296,11 @@ def _booleans(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | list[bool | N
 
 
 def _gain(bests: Columns, name: str, rows: _Rows) -> dict[str, Any] | None:
-    """The gain over all ratios of some rows, with a 95 % interval of its geometric mean."""
-    there = rows[np.isfinite(bests[name][rows])]
+    """The gain over all ratios of some rows, with a 95 % interval of its geometric mean.
+
+    A best that a rule forbids by now is not served: nobody gains by it. Until rules have been asked, it counts.
+    """
+    there = rows[np.isfinite(bests[name][rows]) & (bests["forbidden"][rows] != 1)]
     values: Floats
     values, low, high = (bests[column][there] for column in (name, f"{name}_low", f"{name}_high"))
     if not len(values):

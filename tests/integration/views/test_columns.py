@@ -16,6 +16,7 @@ from space.family import families_for
 from space.kinds.gemm import DTYPES, Gemm
 from space.problem import MAX_EXTENT
 from space.rank import may_reach_power_limit, roofline_us
+from tests.fleet import eventually
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.answers import measured as answer
 from tuner.answering.staleness import nvrtc_here, staleness
@@ -82,6 +83,17 @@ def test_measurements_of_a_restored_store_replace_those_before() -> None:
         keep_best(restored)
         columns._store = restored
         assert columns.document(Wanted())["columns"]["problem"]["values"] == [PROBLEM.key]
+
+
+def test_the_gain_leaves_out_a_best_that_a_rule_forbids_by_now(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+        columns = BestColumns(store)
+        alone = columns.of(DEVICE).document()["gain"]
+        keep_best(store, Gemm.of(16, 6144, 4096, "fp16_acc16"))
+        eventually(lambda: sorted(columns.of(DEVICE).document()["columns"]["forbidden"]) == [False, True])
+        assert columns.of(DEVICE).document()["gain"] == alone
+        assert alone["first"]["problems"] == 1
 
 
 def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:

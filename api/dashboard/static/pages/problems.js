@@ -88,9 +88,8 @@ function charts(page, table, device) {
   const rows = select(page, table, FILTERS, against);
   const sorted = orders(table, rows, page.param("sort", "-ratio"), against);
   const forest = forestOf(page, table, sorted, device, against);
-  const ratios = rows.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
   return {
-    rows, unmet: unmet(page, table, against), forest, headline: headline(table, rows, ratios, against),
+    rows, unmet: unmet(page, table, against), forest, headline: headline(table, rows, against),
     sentence: `A row is a problem: the mark is the speed-up of what is served over cuBLASLt’s ${against === "first" ? "first choice" : "best candidate"} with the 95 % interval, the circle the one over its ${
       against === "first" ? "best candidate" : "first choice"}. ▲ surely faster, ▼ surely slower, ◆ a tie; marks at the edge lie beyond it. † The kernel has changed since. ✕ A rule forbids it by now: it isn’t served. Arrow keys walk the rows.`,
   };
@@ -103,14 +102,18 @@ function plots(page, table, device, rows) {
     <section class="card">${shapesOf(page, table, rows, device, against)}</section></div>`;
 }
 
-/** @param {any} table @param {number[]} rows @param {number[]} ratios @param {"first" | "best"} against */
-function headline(table, rows, ratios, against) {
+/** @param {any} table @param {number[]} rows @param {"first" | "best"} against */
+function headline(table, rows, against) {
+  // Nobody gains by what is not served.
+  const served = rows.filter((row) => !table.columns.forbidden[row]);
+  const forbidden = rows.length - served.length;
+  const ratios = served.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
   const mean = geometricMean(ratios);
   const logs = ratios.map(Math.log);
   const middle = mean ? Math.log(mean) : 0;
   const error = 1.96 * Math.sqrt(logs.reduce((sum, log) => sum + (log - middle) ** 2, 0) / Math.max(1, logs.length - 1) / Math.max(1, logs.length));
   const [low, high] = [Math.exp(middle - error), Math.exp(middle + error)];
-  const tally = verdicts(rows.map((row) => table.columns[`${against}_verdict`][row]));
+  const tally = verdicts(served.map((row) => table.columns[`${against}_verdict`][row]));
   const word = verdict(low, high);
   const all = rows.length === table.rows;
   return html`<dl class="facts" id="headline">
@@ -119,6 +122,7 @@ function headline(table, rows, ratios, against) {
       <dd class=${word}>${SIGNS[word]} ${times(mean)}</dd></div>` : nothing}
     ${Object.entries(tally).map(([word, held]) => held ? html`
       <div><dt>${word === "none" ? "without a baseline" : word} (${percent(held / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(held)}</dd></div>` : nothing)}
+    ${forbidden ? html`<div><dt>forbidden by a rule, not counted (${percent(forbidden / rows.length)})</dt><dd class="loss">✕ ${whole(forbidden)}</dd></div>` : nothing}
     ${table.sampled ? html`<div><dt>a sample: the store has ${whole(table.total)}</dt><dd>1 in ${Math.round(table.total / table.rows)}</dd></div>` : nothing}
   </dl>`;
 }
