@@ -15,6 +15,7 @@ from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut
 from space.errors import ProblemError
 from space.kind import problem_from_key
 from space.problem import Problem
+from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Outcome, Policy
 from tuner.evidence.store import Store
 
@@ -58,5 +59,7 @@ def list_measurements(
     conditions = {"device": query.device, "outcome": query.outcome, "policy": query.policy, "stage": query.stage}
     filters = conditions | {"problem": problem.key if problem else None}
     rows = store.page(after=query.after(filters), limit=query.limit + 1, problem=problem, **conditions)
+    if not rows:
+        check_known(store, query.device)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}

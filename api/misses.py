@@ -12,7 +12,9 @@ from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, DeviceName, Strict
+from tuner.evidence.known_devices import check_known
 from tuner.evidence.misses import MOST_MISSES, Miss, page
+from tuner.evidence.store import Store
 
 router = APIRouter(tags=["misses"], dependencies=[Depends(require("read"))])
 
@@ -42,7 +44,10 @@ def list_misses(request: Request, query: Annotated[MissesQuery, Query()]) -> Mis
 
     Questions of the last few seconds may be missing.
     """
-    found, total = page(request.app.state.store, query.device, query.limit)
+    store: Store = request.app.state.store
+    found, total = page(store, query.device, query.limit)
+    if not found:
+        check_known(store, query.device)
     items = [
         {"problem": miss.problem.document(), "device": miss.device, "count": miss.count, "first_at": miss.first_at,
          "last_at": miss.last_at}

@@ -19,6 +19,7 @@ from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.space import Word
 from space.kind import problem_from_key
+from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Clocks, Outcome
 from tuner.views import campaigns, failures, fleet, rounds
 from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect
@@ -161,8 +162,15 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
     """Candidates that were not correct, in groups, each with an example; and the configs that parked problems."""
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = FailureFilter(query.device, query.campaign, key, query.family, query.outcome)
+
+    def found() -> Failures:
+        listed = failures.failures(views.store, wanted)
+        if not listed.measured:
+            check_known(views.store, query.device)
+        return listed
+
     return await views.keep(
-        request, wanted, lambda: failures.failures(views.store, wanted),
+        request, wanted, found,
         version=lambda: failures.version(views.store, wanted), schema=FailuresOut, slow=True,
     )  # fmt: skip
 

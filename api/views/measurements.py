@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -14,6 +14,7 @@ from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, 
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
+from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted
@@ -79,8 +80,15 @@ async def list_measurement_columns(
     """
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = Wanted(key, query.device, query.campaign, query.study, query.after, query.limit)
+
+    def found() -> dict[str, Any]:
+        columns = views.measurement_columns.document(wanted)
+        if not columns["rows"]:
+            check_known(views.store, query.device)
+        return columns
+
     return await views.keep(
-        request, wanted, lambda: views.measurement_columns.document(wanted),
+        request, wanted, found,
         version=lambda: (
             views.store.changed()["measurement"], views.revocations(), versions.of_campaign(views.store, query.campaign)
         ),

@@ -18,6 +18,7 @@ from api.problem_schemas import ProblemOut
 from api.schemas import Absent, ConfigOut, DeviceName, NumberPath, ProblemKey
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
+from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import Choice
 from tuner.views import studies, versions
@@ -82,6 +83,8 @@ def list_studies(
     problem = problem_from_key(query.problem) if query.problem else None
     filters = {"of": "studies", "problem": query.problem, "device": query.device}
     rows = studies.page(views.store, problem, query.device, query.after(filters), query.limit + 1)
+    if not rows:
+        check_known(views.store, query.device)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 

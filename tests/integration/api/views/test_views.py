@@ -13,6 +13,7 @@ from gemmtune import Client
 from tests.integration.api.asking import problem_of
 from tests.integration.api.views.columns import column
 from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, PATIENT, Filled, recording
+from tests.support import study_key
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest
@@ -215,6 +216,16 @@ def test_drift_of_a_card_without_bests_is_empty_and_of_no_card_refused(http: Tes
     assert http.get("/v1/devices/NVIDIA A10/drift").json()["programs"] == []
     problem_of(http.get("/v1/devices/NONSENSE/drift"), 404, "unknown-device")
     assert http.get("/v1/devices/NONSENSE/drift").json()["detail"] == http.get("/v1/devices/NONSENSE").json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["misses", "failures", "measurements", "measurements:columns", "studies"])
+def test_a_list_of_a_device_that_nobody_knows_is_refused(http: TestClient, store: Store, path: str) -> None:
+    refused = problem_of(http.get(f"/v1/{path}", params={"device": "NVIDIA H201"}), 422, "bad-input")
+    assert "device 'NVIDIA H201' is unknown: the nearest known ones are" in refused["detail"]
+    # Nothing was measured there yet; the store has heard of the second one.
+    store.begin_study(study_key(device="NVIDIA Unheard-of"))
+    for device in ("NVIDIA A10", "NVIDIA Unheard-of"):
+        assert http.get(f"/v1/{path}", params={"device": device}).status_code == 200
 
 
 @pytest.mark.parametrize("since", ["0.5", "1700000000", "2026-03-01", "yesterday"])
