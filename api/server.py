@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 from fastapi import FastAPI
@@ -151,14 +151,25 @@ async def _until_told(server: Server, stopping: threading.Event) -> None:
     loop = asyncio.get_running_loop()
     serving = loop.create_task(server.serve())
 
+    def end() -> None:
+        # granian still ends what was cancelled, which asyncio would print with a traceback.
+        loop.set_exception_handler(_except_for_what_was_cancelled)
+        serving.cancel()
+
     def stop() -> None:
         if stopping.is_set():
-            serving.cancel()
+            end()
         stopping.set()
         server.stop()  # type: ignore[no-untyped-call]
-        loop.call_later(_GRACE_SECONDS, serving.cancel)
+        loop.call_later(_GRACE_SECONDS, end)
 
     for told in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(told, stop)
     with suppress(asyncio.CancelledError):
         await serving
+
+
+def _except_for_what_was_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Reports what fails in the event loop, as by default."""
+    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+        loop.default_exception_handler(context)

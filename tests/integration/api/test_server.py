@@ -123,6 +123,7 @@ def test_told_twice_it_stops_at_once(folder: Path) -> None:
         ours.process.send_signal(signal.SIGTERM)
         # A body under way has 20 s.
         assert ours.process.wait(18) == 0
+        assert not [line for line in ours.lines() if "Traceback" in line]
 
 
 def test_a_port_belongs_to_one_service(folder: Path) -> None:
