@@ -58,6 +58,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._to_child = self._from_child = -1
         self._stderr: IO[bytes] | None = None
+        self._closed = False
 
     @property
     def alive(self) -> bool:
@@ -142,11 +143,12 @@ class Supervisor:
             os.close(self._from_child)
 
     def close(self) -> None:
-        """Ends the process.
+        """Ends the process for good: whoever waits for an answer, in another thread, starts no further one.
 
         Raises:
             ProcessError: it does not end.
         """
+        self._closed = True
         try:
             self.kill()
         finally:
@@ -154,6 +156,8 @@ class Supervisor:
                 self._stderr.close()
 
     def _spawn(self) -> None:
+        if self._closed:
+            raise ProcessError(f"the {self._called} was closed: open the device again")
         ends: list[int] = []
         try:
             ends += os.pipe()

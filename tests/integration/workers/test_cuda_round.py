@@ -12,6 +12,7 @@ from space.cards import CARDS
 from space.config import Config
 from space.family import family_named
 from space.kinds.gemm import Gemm
+from tests.fleet import eventually
 from workers.build import Build, BuildFailure
 from workers.builder import Builder, BuildResult, Constants
 from workers.cuda.round import reference_seconds
@@ -90,6 +91,7 @@ while True:
         case "finals":
             note("finals")
             if "56" in armed: os._exit(1)
+            if "152" in armed: time.sleep(60)
             if "88" in armed and not os.path.exists(log + ".timed"):
                 open(log + ".timed", "w").close()
                 os._exit(1)
@@ -324,3 +326,21 @@ def test_library_candidates_are_measured_like_ours(worker: CudaWorker) -> None:
     measured = list(worker.begin(PROBLEM).screen([*wanted, config(64)]))
     assert {m.config for m in measured} == {*wanted, config(64)}
     assert {m.outcome for m in measured} == {Outcome.CORRECT}
+
+
+def test_finals_of_a_worker_that_is_closed_end_and_start_no_process_again(worker: CudaWorker, log: Path) -> None:
+    round_, errors = worker.begin(PROBLEM), list[BaseException]()
+
+    def finals() -> None:
+        try:
+            round_.finals([config(64), config(152)], 5)
+        except BaseException as error:
+            errors.append(error)
+
+    timing = threading.Thread(target=finals)
+    timing.start()
+    eventually(lambda: "finals" in log.read_text())
+    worker.close()
+    timing.join(60)
+    assert [str(error) for error in errors] == ["the GPU process was closed: open the device again"]
+    assert sum(line.startswith("prepare") for line in log.read_text().splitlines()) == 1

@@ -60,6 +60,13 @@ def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_pro
     assert supervisor.ask({"do": "echo", "what": 0}, 60)["pid"] != before
 
 
+def test_what_is_closed_starts_no_process_again(supervisor: Supervisor) -> None:
+    supervisor.ask({"do": "echo", "what": 0}, 60)
+    supervisor.close()
+    with pytest.raises(ProcessError, match="was closed: open the device again"):
+        supervisor.ask({"do": "echo", "what": 0}, 60)
+
+
 def test_a_process_that_does_not_read_a_long_question_is_killed_too(supervisor: Supervisor) -> None:
     long = {"do": "echo", "what": "x" * 2**20}
     assert supervisor.ask(long, 60)["said"] == long["what"]

@@ -127,7 +127,7 @@ class Agent:
                 except CacheError:
                     self._until_reached(lambda: self._leave(welcome.worker_id), most_tries=3)
                     raise
-                if not usable:
+                if not (usable or self._leaving.is_set()):
                     self._device.close()
                     self._device = self._open_device()
             if not self._over():
@@ -180,7 +180,7 @@ class Agent:
                 retry(lambda: self._coordinator.finish(task, blank))
         except Abandoned as abandoned:
             _log.warning("round %d was abandoned: %s", task.round_id, abandoned)
-            return True
+            return not runner.closed
         finally:
             heartbeats.hold(None)
         self.rounds += 1
@@ -188,7 +188,7 @@ class Agent:
             raise runner.unfit
         if report.failure:
             _log.error("round %d failed: %s", task.round_id, report.failure)
-        return not report.failure or report.hopeless
+        return not runner.closed and (not report.failure or report.hopeless)
 
     def _stopping(self, heartbeats: _Heartbeats) -> bool:
         return self._leaving.is_set() or heartbeats.stop.is_set()

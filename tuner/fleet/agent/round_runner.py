@@ -17,6 +17,7 @@ from space.kind import problem_from_key
 from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
 from tuner.fleet.agent.backoff import Backoff
 from tuner.fleet.agent.coordinator import Coordinator
+from tuner.fleet.agent.giving_up import GivenUp, unless
 from tuner.fleet.campaigns.records import RoundProgress, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
@@ -86,6 +87,7 @@ class RoundRunner:
 
     Attributes:
         unfit: why this machine can keep no build; None while it can.
+        closed: whether the device was closed, to end finals that nobody waits for.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class RoundRunner:
         self._stage: Stage = "screen"
         self._best_us = math.inf
         self.unfit: CacheError | None = None
+        self.closed = False
 
     @property
     def progress(self) -> RoundProgress:
@@ -187,9 +190,19 @@ class RoundRunner:
         if finalists and not (past.finals_done and not self._measured):
             self._stage = "final"
             self._announce("final", finalists)
-            with self._busy():
-                self._measured += round_.finals(finalists, self._task.rounds)
+            try:
+                with self._busy():
+                    self._measured += unless(
+                        self._stopping, lambda: round_.finals(finalists, self._task.rounds), self._close
+                    )
+            except GivenUp:
+                # What was screened is reported; the next round begins with the finals.
+                return ""
         return search.ended
+
+    def _close(self) -> None:
+        self.closed = True
+        self._worker.close()
 
     def _announce(self, stage: Stage, batch: Sequence[Config]) -> None:
         keys = [config.key for config in batch]
