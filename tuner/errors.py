@@ -21,6 +21,7 @@
     │   ├── LeaseLost         another worker has the round, or it has ended
     │   │   └── UnknownRound      the caller has no such round
     │   ├── ResultRefused     the report is invalid
+    │   │   └── OtherVersion      the service's version takes no such reports
     │   └── Unreachable       the service does not answer, or can't at the moment
     ├── BuildRefused      a build can't be accepted
     │   └── BuildDiffers      another program is stored under its digest
@@ -120,6 +121,10 @@ class UnknownRound(LeaseLost):
 
 class ResultRefused(FleetError):
     """The report breaks a rule; none of it was stored."""
+
+
+class OtherVersion(ResultRefused):
+    """The service's version lacks a field that this one sends, or needs one that it doesn't: it takes no report."""
 
 
 class Unreachable(FleetError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -43,6 +44,8 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "body-too-large": errors.ResultRefused,
     "unstorable-value": errors.ResultRefused,
 }
+#: What is wrong whatever was measured. Other values that a schema refuses may come from the device.
+_OF_SCHEMA: Final = re.compile(r"^\S+: (no such field|Field required|Input should be ')")
 #: A stream that is silent for this long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
 #: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
@@ -105,6 +108,8 @@ def fleet_error(status: int, kind: str, detail: str) -> TunerError:
     name = kind.rpartition("/")[2]
     if status == 0:
         return Unreachable(detail) if name == "unreachable" else FleetError(detail)
+    if name == "malformed-request" and _OF_SCHEMA.search(detail):
+        return errors.OtherVersion(detail)
     if name in _REFUSALS:
         return _REFUSALS[name](detail)
     if is_temporary(status):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tuner.errors import FleetError, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.errors import FleetError, OtherVersion, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
 from tuner.evidence.columns import storable
 from tuner.fleet.agent.backoff import Backoff, asked
 from tuner.fleet.agent.coordinator import Coordinator
@@ -124,7 +124,7 @@ class Agent:
                     continue
                 try:
                     usable = self._round(task, heartbeats)
-                except CacheError:
+                except (CacheError, OtherVersion):
                     self._until_reached(lambda: self._leave(welcome.worker_id), most_tries=3)
                     raise
                 if not (usable or self._leaving.is_set()):
@@ -163,6 +163,7 @@ class Agent:
 
         Raises:
             CacheError: this machine can keep no build; the round was handed back.
+            OtherVersion: the service takes no reports of this version; the same.
         """
         retry = RetryWhileHeld(heartbeats.gone, self._over, self._patience_seconds)
         runner = RoundRunner(
@@ -173,6 +174,10 @@ class Agent:
             report = runner.run()
             try:
                 retry(lambda: self._coordinator.finish(task, report))
+            except OtherVersion as refusal:
+                # As no fault of the problem's: reports as failed, one such worker would park a whole campaign.
+                runner.unfit = refusal
+                retry(lambda: self._coordinator.finish(task, RoundReport(handed_back=True)))
             except ResultRefused as refusal:
                 _log.error("round %d: the service refused the report: %s", task.round_id, refusal)
                 why = storable(f"the report was refused: {refusal}", _MOST_REASON)
@@ -184,6 +189,9 @@ class Agent:
         finally:
             heartbeats.hold(None)
         self.rounds += 1
+        if isinstance(runner.unfit, OtherVersion):
+            advice = "upgrade the service first, then its workers"
+            raise OtherVersion(f"the service is of another version than this worker ({runner.unfit}): {advice}")
         if runner.unfit:
             raise runner.unfit
         if report.failure:

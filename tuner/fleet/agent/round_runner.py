@@ -14,7 +14,16 @@ from space.config import Config
 from space.errors import SpaceError
 from space.family import config_named
 from space.kind import problem_from_key
-from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
+from tuner.errors import (
+    LeaseLost,
+    NothingCorrect,
+    OtherVersion,
+    ResultRefused,
+    StoreError,
+    Unreachable,
+    UnstorableValue,
+    WorkerGone,
+)
 from tuner.fleet.agent.backoff import Backoff
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.giving_up import GivenUp, unless
@@ -86,7 +95,7 @@ class RoundRunner:
         model: predicts candidates' times; without one, the analytic model's estimate is used.
 
     Attributes:
-        unfit: why this machine can keep no build; None while it can.
+        unfit: why this worker can run no round, whatever the problem; None while it can.
         closed: whether the device was closed, to end finals that nobody waits for.
     """
 
@@ -101,7 +110,7 @@ class RoundRunner:
         self._busy_seconds = 0.0
         self._stage: Stage = "screen"
         self._best_us = math.inf
-        self.unfit: CacheError | None = None
+        self.unfit: CacheError | OtherVersion | None = None
         self.closed = False
 
     @property
@@ -122,8 +131,8 @@ class RoundRunner:
             ended = self._measure()
         except NothingCorrect as error:
             failure, hopeless = str(error), True
-        except CacheError as error:
-            # The machine's fault, of which no problem and no candidate is suspected.
+        except (CacheError, OtherVersion) as error:
+            # The machine's or the versions' fault, of which no problem and no candidate is suspected.
             self.unfit = error
         except (WorkerError, ResultRefused) as error:
             # Replaying a measurement that was never recorded fails every time.

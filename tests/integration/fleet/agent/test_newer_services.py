@@ -1,8 +1,9 @@
-"""Workers of a service that is newer, or has plugins that they lack."""
+"""Workers of a service that is newer, or has plugins that they lack; and newer workers of an older service."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from sqlalchemy import select
 from benchmarks.postgres import Postgres
 from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, Listening, eventually
 from tests.integration.fleet.agent.test_agent import SMALL, Running, ended
+from tuner.errors import OtherVersion, ResultRefused
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import RoundTask
 from tuner.fleet.campaigns.sweep import Maintenance
-from tuner.fleet.service_client import ServiceClient
+from tuner.fleet.service_client import ServiceClient, fleet_error
 
 
 @pytest.mark.parametrize("newer", [{"problem_key": "sparse_gemm:bf16:64"}, {"only": ("sm90_wgmma:later=1",)}])
@@ -65,3 +67,39 @@ def test_a_worker_reads_what_a_newer_service_tells(postgres: Postgres, monkeypat
         assert running.error is None
         problem = results.problems(service.store, campaign.id)[0]
         assert (problem.status.value, problem.tried, problem.rounds) == ("done", 40, 1)
+
+
+@pytest.mark.parametrize("call", ["begin", "announce", "finish"])
+def test_a_worker_whose_reports_an_older_service_does_not_take_ends_and_is_no_problems_fault(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Listening(f"sqlite:///{tmp_path}/store.db") as service, ServiceClient(service.url) as http:
+        campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
+        send = http.call
+
+        def newer(method: str, path: str, body: Any = None, **named: Any) -> Any:  # noqa: ANN401
+            if path.endswith(f":{call}") and not body.get("handed_back"):
+                body = body | {"later": None}
+            return send(method, path, body, **named)
+
+        monkeypatch.setattr(http, "call", newer)
+        with Running(HttpCoordinator(http), FakeDevice) as running:
+            eventually(lambda: not running.alive or ended(service.store, campaign.id))
+        assert isinstance(running.error, OtherVersion)
+        assert "/later: no such field" in str(running.error)
+        assert "upgrade the service first" in str(running.error)
+        problem = results.problems(service.store, campaign.id)[0]
+        assert (problem.status.value, problem.attempts, problem.rounds) == ("waiting", 0, 1)
+        assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
+
+
+@pytest.mark.parametrize(
+    ("detail", "expected"),
+    [
+        ("/measurements/0/policy: Input should be 'burst' or 'chain', not \"later\"", OtherVersion),
+        ("/provenance/nvrtc: Field required; see /openapi.json for the schema", OtherVersion),
+        ("/measurements/0/clocks/power_w: Input should be less than or equal to 100000, not 1e9", ResultRefused),
+    ],
+)
+def test_values_that_a_device_gave_are_no_other_version(detail: str, expected: type[Exception]) -> None:
+    assert type(fleet_error(422, "/problems/malformed-request", detail)) is expected
