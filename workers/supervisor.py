@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
@@ -59,6 +60,8 @@ class Supervisor:
         self._to_child = self._from_child = -1
         self._stderr: IO[bytes] | None = None
         self._closed = False
+        #: Held by the thread that sends or waits: only it closes the pipes, whose descriptors others could reuse.
+        self._pipes = threading.Lock()
 
     @property
     def alive(self) -> bool:
@@ -85,15 +88,16 @@ class Supervisor:
             Died: it did not read in time. It is gone now.
             ProcessError: no process can be started, or one that was killed does not end.
         """
-        if self._process is None:
-            self._spawn()
-        try:
-            send(self._to_child, document, seconds)
-        except Hangup:
-            # The process has ended; `hear` reports it, with its last words.
-            return
-        except Silence:
-            raise self._silent(seconds) from None
+        with self._pipes:
+            if self._process is None:
+                self._spawn()
+            try:
+                send(self._to_child, document, seconds)
+            except Hangup:
+                # The process has ended; `hear` reports it, with its last words.
+                return
+            except Silence:
+                raise self._silent(seconds) from None
 
     def hear(self, seconds: float) -> dict[str, Any]:
         """The oldest answer that was not received yet.
@@ -102,16 +106,17 @@ class Supervisor:
             Died: there was none in time, or the process ended. It is gone now.
             ProcessError: the process was killed and does not end.
         """
-        if self._process is None:
-            raise Died(f"the {self._called} is not running", hung=False)
-        try:
-            return receive(self._from_child, seconds)
-        except Silence:
-            raise self._silent(seconds) from None
-        except Hangup as error:
-            status = self.kill()
-            said = f"({_ending(status)}; {error}){self._last_words()}"
-            raise Died(f"the {self._called} ended {said}", hung=False) from None
+        with self._pipes:
+            if self._process is None:
+                raise Died(f"the {self._called} is not running", hung=False)
+            try:
+                return receive(self._from_child, seconds)
+            except Silence:
+                raise self._silent(seconds) from None
+            except Hangup as error:
+                status = self.kill()
+                said = f"({_ending(status)}; {error}){self._last_words()}"
+                raise Died(f"the {self._called} ended {said}", hung=False) from None
 
     def _silent(self, seconds: float | None) -> Died:
         self.kill()
@@ -143,17 +148,25 @@ class Supervisor:
             os.close(self._from_child)
 
     def close(self) -> None:
-        """Ends the process for good: whoever waits for an answer, in another thread, starts no further one.
+        """Ends the process for good, from any thread: one that waits for an answer gets `Died`, and starts no other.
 
         Raises:
             ProcessError: it does not end.
         """
         self._closed = True
+        if not self._pipes.acquire(blocking=False):
+            # The pipes hang up with the process, and whoever waits at them closes them.
+            if (process := self._process) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            if not self._pipes.acquire(timeout=END_SECONDS):
+                raise ProcessError(f"the {self._called} was killed and does not end: restart this process")
         try:
             self.kill()
         finally:
             if self._stderr is not None:
                 self._stderr.close()
+            self._pipes.release()
 
     def _spawn(self) -> None:
         if self._closed:

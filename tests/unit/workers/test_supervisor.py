@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_what_is_closed_starts_no_process_again(supervisor: Supervisor) -> None:
     supervisor.close()
     with pytest.raises(ProcessError, match="was closed: open the device again"):
         supervisor.ask({"do": "echo", "what": 0}, 60)
+
+
+def test_who_waits_while_another_thread_closes_is_told(supervisor: Supervisor) -> None:
+    supervisor.tell({"do": "hang"}, 60)
+    closing = threading.Timer(0.2, supervisor.close)
+    closing.start()
+    with pytest.raises(Died, match="ended"):
+        supervisor.hear(60)
+    closing.join()
+    assert not supervisor.alive
 
 
 def test_a_process_that_does_not_read_a_long_question_is_killed_too(supervisor: Supervisor) -> None:
