@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
 from benchmarks.deployed_table import REGIMES, mean
-from benchmarks.deployed_timing import Arm, Energy, Times, times
+from benchmarks.deployed_timing import Arm, Energy, times
 from benchmarks.kernels.floor import SOURCE
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, publish
@@ -39,6 +39,8 @@ from workers.cuda.driver import Arguments, Borrowed, Launch, Module
 #: Threads of a block of `move_bytes`, and how many blocks a multiprocessor gets: the faster of the two counts.
 THREADS: Final = 512
 BLOCKS: Final = (1, 2)
+#: The ratios of a row.
+RATIOS: Final = tuple((arm, regime) for arm in ("served", "floor") for regime in REGIMES)
 
 
 class Range(ctypes.Structure):
@@ -91,10 +93,10 @@ def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:
     return roofline_us(problem, profile) > problem.flops / profile.peak_tflops(problem.dtype) / 1e6
 
 
-def seen(name: str, problem: Gemm, config: Arm, ways: Mapping[str, Arm], expected_us: float, energy: Energy) -> Seen:
+def seen(name: str, problem: Gemm, served: Arm, ways: Mapping[str, Arm], expected_us: float, energy: Energy) -> Seen:
     """Times one problem."""
-    arms = {"torch": Arm(theirs(problem)), "served": config, **ways}
-    timed: Mapping[str, Times] = times(arms, sets_of(problem), expected_us, energy, settles=False)
+    arms = {"torch": Arm(theirs(problem)), "served": served, **ways}
+    timed = times(arms, sets_of(problem), expected_us, energy, settles=False)
     least = {regime: min(timed[way].us[regime] for way in ways) for regime in REGIMES}
     return Seen(name, problem, {"torch": timed["torch"].us, "served": timed["served"].us, "floor": least})
 
@@ -125,7 +127,7 @@ def measured(problems: Path, stores: Path) -> Iterator[Seen]:
 
 def line(one: Seen) -> str:
     """The problem's row."""
-    cells = [f"{one.ratio(arm, regime):.3f}" for arm in ("served", "floor") for regime in REGIMES]
+    cells = [f"{one.ratio(arm, regime):.3f}" for arm, regime in RATIOS]
     return (
         f"| {one.name} {one.problem.dtype} {one.problem.shape} | {one.problem.min_bytes / 1e6:.1f} | "
         f"{one.us['torch']['alone']:.2f} | {one.us['served']['alone']:.2f} | {one.us['floor']['alone']:.2f} | "
@@ -135,9 +137,7 @@ def line(one: Seen) -> str:
 
 def means(title: str, found: Sequence[Seen]) -> str:
     """Geometric means of some rows."""
-    cells = [
-        f"{mean([one.ratio(arm, regime) for one in found]):.3f}" for arm in ("served", "floor") for regime in REGIMES
-    ]
+    cells = [f"{mean([one.ratio(arm, regime) for one in found]):.3f}" for arm, regime in RATIOS]
     return f"| {title} ({len(found)}) | | | | | " + " | ".join(cells) + " |"
 
 
@@ -148,9 +148,8 @@ def main() -> int:
     options.add_argument("stores", type=Path, help="folder of backups with the bests")
     add_out(options)
     given = options.parse_args()
-    names = [f"{arm}, {regime}" for arm in ("served", "floor") for regime in REGIMES]
-    head = "| problem | MB | torch alone, µs | served | floor | " + " | ".join(names) + " |"
-    lines = [head, "| --- " * (5 + len(names)) + "|"]
+    names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
+    lines = [f"| problem | MB | torch alone, µs | served | floor | {names} |", "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)
     rows = []
     for one in measured(given.problems, given.stores):

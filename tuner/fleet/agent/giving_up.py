@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -29,23 +30,19 @@ def unless(unwanted: Callable[[], bool], call: Callable[[], T], end: Callable[[]
         GivenUp: it was, whatever came of the call.
         BaseException: what the call raised.
     """
-    results, errors, done = list[T](), list[BaseException](), threading.Event()
+    result = Future[T]()
 
     def run() -> None:
         try:
-            results.append(call())
+            result.set_result(call())
         except BaseException as error:
-            errors.append(error)
-        finally:
-            done.set()
+            result.set_exception(error)
 
-    thread = threading.Thread(target=run, name="given up if unwanted", daemon=True)
-    thread.start()
-    while not done.wait(_LOOK_SECONDS):
+    # Not of a pool, for which the end of this process would wait.
+    threading.Thread(target=run, name="given up if unwanted", daemon=True).start()
+    while not wait([result], _LOOK_SECONDS).done:
         if unwanted():
             end()
-            thread.join(_END_SECONDS)
+            wait([result], _END_SECONDS)
             raise GivenUp
-    if errors:
-        raise errors[0]
-    return results[0]
+    return result.result()
