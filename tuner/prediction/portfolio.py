@@ -158,8 +158,28 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     columns = columns.take(ahead)
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
+    columns = _neighbours(model, problem, family.config_at(columns, int(np.argmin(predicted.time_us))), limits)
+    predicted = model.predict_features(problem, features_of(family, problem, columns, limits))
     place = int(np.argmin(predicted.time_us))
     return FirstChoice(family.config_at(columns, place), model, predicted, place)
+
+
+def _neighbours(model: LearnedModel, problem: Problem, config: Config, limits: DeviceProfile) -> Columns:
+    """A config, and what may be better of those that differ in a knob of which the model has learned nothing.
+
+    The portfolio hardly has other values of these knobs than their defaults, and the estimate alone tells them apart.
+    """
+    family, taught = family_named(model.facts.family), {name.split(".")[1] for name in model.facts.features}
+    untaught = {knob.name: knob for knob in family.knobs if knob.name not in taught}
+    changed = [config.changed({name: value}) for name, knob in untaught.items() for value in knob.domain]
+    columns = family.columns(problem, [config, *changed], limits)
+    fits = legal_mask(family, columns)
+    for rule in family.worth:
+        # The config, which comes from other problems, may break the rest.
+        if not untaught.keys().isdisjoint(rule.reads):
+            fits &= rule.mask(columns)
+    fits[0] = True
+    return columns.take(np.flatnonzero(fits))
 
 
 @lru_cache(maxsize=8)

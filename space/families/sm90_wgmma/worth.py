@@ -48,6 +48,10 @@ SWAP_COVERS: Final = 0.95
 #: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
 #: early requests wait behind later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 10_000_000
+#: Share of a slice's stages that are prefetched: most of seventeen products were fastest with an eighth to a quarter.
+#: Where a block has more tiles than these, the first one's stages gained nothing.
+PREFETCHED_SHARE, PREFETCHED_WAVES = 3 / 16, 4
+_PREFETCHES: Final = next(knob.domain for knob in knobs.KNOBS if knob.name == "prefetch_stages")
 
 
 def _most_stages(c: Columns) -> IntColumn:
@@ -174,6 +178,16 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
     return column
 
 
+def _prefetch_useful(c: Columns) -> BoolColumn:
+    """Nothing, or the count next to a share of the slice's stages."""
+    counts = np.array([count for count in _PREFETCHES if count])
+    wanted = PREFETCHED_SHARE * slice_stages(c)
+    nearest = counts[np.abs(counts - wanted[..., None]).argmin(axis=-1)]
+    few = _blocks(c) <= PREFETCHED_WAVES * c["cluster_k"] * c.device.sm_count
+    column: BoolColumn = (c["prefetch_stages"] == 0) | (few & (c["prefetch_stages"] == nearest))
+    return column
+
+
 _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
@@ -261,7 +275,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            "lines are used whole; fetching the neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == LINE_BYTES),
     _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",), lambda c: c["pdl"] == 0),
-    _worth("worth.prefetch_stages", "stages are prefetched into L2 only behind a kernel that allows an early start",
-           "a line requested twice takes two of the requests that a multiprocessor can have in flight",
-           ("prefetch_stages",), lambda c: c["prefetch_stages"] == 0),
+    _worth("worth.prefetch_stages",
+           "a block with up to four tiles prefetches nothing, or about three sixteenths of its slice's stages",
+           "memory is idle until a ring's first loads leave; more than that delays what is needed first",
+           ("prefetch_stages", "tiles_m", "tiles_n", "cluster_size", "cluster_k", "split_k", "k_iterations"),
+           _prefetch_useful),
 )  # fmt: skip

@@ -28,9 +28,9 @@ FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("1000x700x1700", "bf16,bf16,f32,f32", batch=2)
 #: Every way to cut a tile's K, a shared operand, and the schedule without a producer.
 KNOBS: dict[str, dict[str, object]] = {
-    "whole": {"prefetch_stages": 4, "tile_n": 96},
-    "splits": {"prefetch_stages": 4, "split_k": 3, "tile_n": 96, "epilogue": "direct"},
-    "cluster": {"prefetch_stages": 4, "cluster_m": 2, "raster": "along_n", "raster_group": 4},
+    "whole": {"tile_n": 96},
+    "splits": {"split_k": 3, "tile_n": 96, "epilogue": "direct"},
+    "cluster": {"cluster_m": 2, "raster": "along_n", "raster_group": 4},
     "cluster_k": {"cluster_k": 4, "tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0,
                   "epilogue": "direct"},
     "multistage": {"schedule": "multistage", "tile_m": 64, "tile_n": 64, "consumer_warpgroups": 1,
