@@ -55,7 +55,8 @@ CORNERS = [
        {"cluster_n": 2, "split_k": 2, "epilogue": "direct"}, {"prefetch_stages": 12, "tile_k": 128, "stages": 2},
        {"schedule": "multistage", "tile_n": 64, "producer_registers": 0})),
 ]  # fmt: skip
-SHAPES = ["512x512x512", "1000x1000x1000", "333x4104x2056", "1x8x8", "129x257x72", "64x1001x64", "4095x4097x512", "17x1008x2056"]
+SHAPES = ["512x512x512", "1000x1000x1000", "333x4104x2056", "1x8x8", "129x257x72", "64x1001x64", "17x1008x2056",
+          "4095x4097x512"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -71,10 +71,6 @@ _HOLDING = ("held_registers", "consumer_registers", "entry_registers", "schedule
             "tile_m", "tile_k", "team", "producer_registers")  # fmt: skip
 
 
-def _may_prefetch(problem: Gemm) -> bool:
-    return streams_weights(problem) and streams_rows(problem) and not problem.scales
-
-
 def _c_pitch_bytes(c: Columns) -> int:
     problem: Gemm = c.problem
     return problem.n * output_bytes(problem)
@@ -358,9 +354,9 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     Rule("prefetch.rows",
-         f"weights that are prefetched meet up to {STREAMED_ROWS} rows, lie along K, and are neither packed nor scaled",
+         f"weights that are prefetched meet up to {STREAMED_ROWS} rows, lie along K, and are not packed",
          f"{_KERNEL}/prefetch.cuh", ("prefetch_stages",),
-         lambda c: (c["prefetch_stages"] == 0) | np.bool_(_may_prefetch(c.problem)),
+         lambda c: (c["prefetch_stages"] == 0) | np.bool_(streams_weights(c.problem) and streams_rows(c.problem)),
          lambda c: f"prefetch_stages {c.first('prefetch_stages')} for {c.problem.title}; use 0"),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
     edge_rule(_KERNEL),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/types.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/bulk_prefetch.cuh"
 #include "ptx/stream.cuh"
 #include "sm90_wgmma/arguments.cuh"
