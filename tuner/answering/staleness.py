@@ -49,11 +49,7 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
     Args:
         nvrtc: version that would compile it; by default the one that did.
     """
-    by = best.winner.provenance
-    return change(
-        Built(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
-              best.winner.measurement.build_digest), nvrtc
-    )  # fmt: skip
+    return "" if best.device_kind == "recorded" else change(_built(best), nvrtc)
 
 
 def staleness_here(best: Best) -> str:
@@ -68,18 +64,30 @@ def changed_since(best: Best) -> str:
 
 def outdated(best: Best) -> str:
     """That our kernels have changed since a replayed best was recorded, as a clause; empty where they have not."""
-    kernels = best.winner.provenance.kernel_source_digest
-    if best.device_kind != "recorded" or unchanged(best.device, "", best.config.family, kernels):
+    if best.device_kind != "recorded" or not change(_built(best)):
         return ""
+    kernels = best.winner.provenance.kernel_source_digest
     return f"our kernels have changed since they were recorded, with source {kernels[:12]}"
 
 
+def _built(best: Best) -> Built:
+    by = best.winner.provenance
+    return Built(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
+                 best.winner.measurement.build_digest)  # fmt: skip
+
+
 def change(built: Built, nvrtc: str | None = None) -> str:
-    """`staleness` of a measurement's kernel: compares the whole text, constants included."""
-    if nvrtc in (None, built.nvrtc) and unchanged(built.device, built.device_kind, built.config.family, built.kernels):
+    """How a measured kernel has changed, as a clause: compares the whole text, constants included.
+
+    Args:
+        nvrtc: as in `staleness`; replays are not compiled again.
+    """
+    if built.device_kind == "recorded":
+        nvrtc = None
+    if nvrtc in (None, built.nvrtc) and unchanged(built.device, built.config.family, built.kernels):
         return ""
     family, profile = family_named(built.config.family), find_profile(built.device)
-    if _elsewhere(built.device_kind, family) or profile is None:
+    if not family.own or profile is None:
         return ""
     try:
         constants = family.compile_constants(built.problem, built.config, reference_profile(profile.arch.name))
@@ -103,8 +111,8 @@ def nvrtc_here() -> str | None:
         return None
 
 
-def unchanged(device: str, device_kind: str, family: str, kernels: str) -> bool:
-    """Whether there is nothing to compare: the sources are today's, or the kernel is not ours or a replay's.
+def unchanged(device: str, family: str, kernels: str) -> bool:
+    """Whether there is nothing to compare: the sources are today's, or the kernel is not ours.
 
     It depends on few values, so one look decides for many measurements.
 
@@ -112,16 +120,12 @@ def unchanged(device: str, device_kind: str, family: str, kernels: str) -> bool:
         kernels: as in `Built`.
     """
     named, profile = family_named(family), find_profile(device)
-    if _elsewhere(device_kind, named) or profile is None:
+    if not named.own or profile is None:
         return True
     try:
         return family in _families_of(families_for(profile.arch.name)).get(kernels, ())
     except SpaceError:
         return False
-
-
-def _elsewhere(device_kind: str, family: Family) -> bool:
-    return device_kind == "recorded" or not family.own
 
 
 @cache

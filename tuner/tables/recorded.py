@@ -14,6 +14,7 @@ from typing import Final
 
 from space.devices import find_profile
 from space.problem import Problem
+from tuner.answering.staleness import outdated
 from tuner.errors import TableError
 from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
@@ -72,15 +73,15 @@ class RecordedBests:
         if profile is None or not recorded:
             return None
         here = source_here(problem, profile.arch.name)
-        folder, best = min(recorded, key=lambda each: _rank(each[1], here))
+        folder, best = min(recorded, key=lambda each: _rank(each[1]))
         return folder, best, here
 
 
-def _rank(best: Best, here: str) -> tuple[int, bool, float]:
-    """Place of its policy among those that decide what is served of its problem, whether its kernels are older than
-    those of the source `here`, and how long ago it was measured."""
+def _rank(best: Best) -> tuple[int, bool, float]:
+    """Place of its policy among those that decide what is served of its problem, whether its kernel is another one
+    today, and how long ago it was measured."""
     place, winner = precedence(best.problem, best.device).index(best.policy), best.winner
-    return place, winner.provenance.kernel_source_digest != here, -winner.taken_at.timestamp()
+    return place, bool(outdated(best)), -winner.taken_at.timestamp()
 
 
 @lru_cache(maxsize=8)

@@ -298,7 +298,8 @@ def test_of_two_recordings_under_it_the_one_of_todays_kernels_answers(
     expected = RecordedBests([SHIPPED / folder / FILE]).best(problem, DEVICE)
     assert expected is not None
     digest = expected.winner.provenance.kernel_source_digest
-    monkeypatch.setattr("tuner.tables.recorded.source_here", lambda problem, arch: digest)
+    monkeypatch.setattr("tuner.tables.recorded.outdated",
+                        lambda best: best.winner.provenance.kernel_source_digest != digest)  # fmt: skip
     found = RecordedBests(sorted(SHIPPED.glob(f"*/{FILE}"))).best(problem, DEVICE)
     assert found is not None
     assert (found.winner.provenance.kernel_source_digest, found.tried) == (digest, expected.tried)
@@ -306,7 +307,7 @@ def test_of_two_recordings_under_it_the_one_of_todays_kernels_answers(
 
 def test_of_recordings_of_older_kernels_the_newest_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Gemm.parse("2048x6144x4096")
-    monkeypatch.setattr("tuner.tables.recorded.source_here", lambda problem, arch: "of no recording")
+    monkeypatch.setattr("tuner.tables.recorded.outdated", lambda best: "our kernels have changed")
     tables = [SHIPPED / folder / FILE for folder in ("h200_settled", "h200_suite")]
     both = [RecordedBests([table]).best(problem, DEVICE) for table in tables]
     newest = max(best.winner.taken_at for best in both if best)

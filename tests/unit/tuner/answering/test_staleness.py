@@ -10,7 +10,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.family import families_for, family_named
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import staleness, staleness_here
+from tuner.answering.staleness import outdated, staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -70,3 +70,19 @@ def test_replays_the_library_and_unknown_cards_are_compared_elsewhere() -> None:
         best_of("older", "", device="NVIDIA Unheard-of"),
     ):  # fmt: skip
         assert staleness(best) == staleness(best, nvrtc="99.0") == ""
+
+
+@pytest.mark.parametrize(
+    ("kernels", "build", "changed"),
+    [(TODAY, "", False), ("another program's", BUILD, False), ("older", "a" * 64, True), ("older", "", True)],
+)
+def test_a_replay_is_outdated_if_its_own_program_changed(kernels: str, build: str, *, changed: bool) -> None:
+    said = outdated(best_of(kernels, build, kind="recorded"))
+    assert said == ("our kernels have changed since they were recorded, with source older" if changed else "")
+    # What a GPU measured here is compared by `staleness`.
+    assert outdated(best_of("older", "")) == ""
+
+
+def test_a_replay_is_compared_as_the_nvrtc_built_it_that_measured_it() -> None:
+    old = digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, "12.9")
+    assert outdated(best_of("another program's text changed", old, kind="recorded", nvrtc="12.9")) == ""
