@@ -179,12 +179,12 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
 
 
 def _prefetch_useful(c: Columns) -> BoolColumn:
-    """Nothing, or the count next to a share of the slice's stages."""
-    counts = np.array([count for count in _PREFETCHES if count])
-    wanted = PREFETCHED_SHARE * slice_stages(c)
-    nearest = counts[np.abs(counts - wanted[..., None]).argmin(axis=-1)]
+    """Nothing, or the count next to a share of the slice's stages; half of these at most."""
+    stages, counts = slice_stages(c), np.array([count for count in _PREFETCHES if count])
+    nearest = counts[np.abs(counts - PREFETCHED_SHARE * stages[..., None]).argmin(axis=-1)]
     few = _blocks(c) <= PREFETCHED_WAVES * c["cluster_k"] * c.device.sm_count
-    column: BoolColumn = (c["prefetch_stages"] == 0) | (few & (c["prefetch_stages"] == nearest))
+    helps = few & (c["prefetch_stages"] == nearest) & (2 * nearest <= stages)
+    column: BoolColumn = (c["prefetch_stages"] == 0) | helps
     return column
 
 
