@@ -83,7 +83,7 @@ class StreamedRows(ctypes.Structure):
 
 
 class ScaledArguments(WgmmaArguments):
-    """Mirrors `ScaledArguments` of sm90_wgmma/entry_scaled.cuh."""
+    """Mirrors `ScaledArguments` of sm90_wgmma/scaled.cuh."""
 
     _fields_ = (
         ("scale_a", ctypes.c_void_p), ("scale_b", ctypes.c_void_p),
