@@ -395,14 +395,3 @@ def test_features_name_what_bounds_a_candidate() -> None:
 def test_the_digest_of_examples_does_not_depend_on_their_order() -> None:
     groups = [group(Gemm.parse(shape)) for shape in SHAPES[:2]]
     assert digest_of(groups) == digest_of(groups[::-1]) != digest_of(groups[:1])
-
-
-def test_of_a_knob_that_the_model_was_not_taught_the_estimate_chooses_the_value(model: LearnedModel) -> None:
-    assert "knob.prefetch_stages" not in model.facts.features
-    plain = FAMILY.config({"tile_n": 64, "tile_k": 128})
-    planted = dataclasses.replace(model, facts=model.facts.model_copy(update={"portfolio": (plain.knobs_text,)}))
-    for shape, count in (("64x8192x3584", 6), ("64x8192x512", 0), ("4096x4096x4096", 0)):
-        found = first_choice(planted, Gemm.parse(shape), H200)
-        assert found is not None
-        assert found.config == plain.changed({"prefetch_stages": count})
-        assert found.time_us == found.prediction.time_us.min()
