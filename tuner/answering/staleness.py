@@ -11,6 +11,7 @@ from space.config import Config
 from space.devices import find_profile, reference_profile
 from space.errors import SpaceError
 from space.family import families_for, family_named
+from space.knobs import KnobValue
 from space.plug import Family
 from space.problem import Problem
 from tuner.evidence.records import Best
@@ -90,10 +91,10 @@ def change(built: Built, nvrtc: str | None = None) -> str:
     if not family.own or profile is None:
         return ""
     try:
-        constants = family.compile_constants(built.problem, built.config, reference_profile(profile.arch.name))
+        constants = _constants(family, built.problem, built.config, profile.arch.name)
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
-    digest = partial(_build_digest, family, tuple(constants.items()), profile.arch.name)
+    digest = partial(_build_digest, family, constants, profile.arch.name)
     now = digest(nvrtc or built.nvrtc)
     if built.build == now:
         return ""
@@ -136,5 +137,11 @@ def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
 
 
 @lru_cache(_KEPT)
-def _build_digest(family: Family, constants: tuple[tuple[str, int | str], ...], arch: str, nvrtc: str) -> str:
+def _constants(family: Family, problem: Problem, config: Config, arch: str) -> tuple[tuple[str, KnobValue], ...]:
+    """The constants of a program; of a recording, each answer asks for the same."""
+    return tuple(family.compile_constants(problem, config, reference_profile(arch)).items())
+
+
+@lru_cache(_KEPT)
+def _build_digest(family: Family, constants: tuple[tuple[str, KnobValue], ...], arch: str, nvrtc: str) -> str:
     return digest_of(source_of_family(family).render(dict(constants)), arch, nvrtc)
