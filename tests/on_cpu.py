@@ -24,6 +24,12 @@ inline void st_relaxed(u32*, u32) {}
 needs_compiler: Final = pytest.mark.skipif(_COMPILER is None, reason="no C++ compiler")
 
 
+def config_struct(source: str) -> str:
+    """The definition of `Config` in a rendered kernel."""
+    begin = source.index("struct Config {")
+    return source[begin : source.index("};", begin) + 2]
+
+
 def compiled(text: str, folder: Path, *flags: str) -> ctypes.CDLL:
     """A library made of a rendered kernel and entries in C."""
     assert _COMPILER is not None

@@ -6,6 +6,7 @@ import re
 
 from space.family import family_named
 from space.kinds.gemm import Gemm
+from tests.on_cpu import config_struct
 from workers.kernels.flatten import FOLDER
 from workers.kernels.source import source_of_family, sources_digest
 from workers.kernels.verify import SOURCE as VERIFY
@@ -18,7 +19,7 @@ PROBLEM = Gemm.parse("4096x4096x4096")
 def test_every_constant_that_the_kernel_reads_is_given() -> None:
     texts = [SOURCE.render(FAMILY.compile_constants(problem, FAMILY.config({})))
              for problem in (PROBLEM, Gemm.parse("333x333x333"))]  # fmt: skip
-    assert read_by("".join(texts)) == given_to(config_of(texts[0]))
+    assert read_by("".join(texts)) == given_to(config_struct(texts[0]))
 
 
 def test_scales_reach_the_kernels_that_read_them_and_no_others() -> None:
@@ -26,8 +27,8 @@ def test_scales_reach_the_kernels_that_read_them_and_no_others() -> None:
         SOURCE.render(FAMILY.compile_constants(Gemm.of(16, 32, 64, "fp8_e4m3", epilogue=epilogue), FAMILY.config({})))
         for epilogue in ("bias", "scaled_rowwise+bias")
     )
-    assert given_to(config_of(scaled)) - given_to(config_of(plain)) == {"kScaledRowwise"}
-    assert read_by(scaled) == given_to(config_of(scaled))
+    assert given_to(config_struct(scaled)) - given_to(config_struct(plain)) == {"kScaledRowwise"}
+    assert read_by(scaled) == given_to(config_struct(scaled))
     assert "scale_a" not in plain
 
 
@@ -62,10 +63,6 @@ def test_the_source_digest_knows_no_config() -> None:
     assert SOURCE.digest != VERIFY.digest
 
 
-def config_of(source: str) -> str:
-    return source[source.index("struct Config {") : source.index("};", source.index("struct Config {"))]
-
-
 def given_to(struct: str) -> set[str]:
     return set(re.findall(r"static constexpr \w+ (k\w+) =", struct))
 
@@ -83,7 +80,7 @@ GEMV = family_named("gemv")
 
 def test_gemv_is_given_every_constant_that_it_reads() -> None:
     source = gemv_source(Gemm.parse("1x64x64"))
-    assert read_by(source) == given_to(config_of(source))
+    assert read_by(source) == given_to(config_struct(source))
     for asserted in ("sizeof(R) == Config::kReductionBytes", "R::kTileN == Config::kTileN"):
         assert asserted in (FOLDER / "gemv" / "kernel.cuh").read_text()
 
@@ -112,7 +109,7 @@ def test_mma_sync_is_given_every_constant_that_it_reads() -> None:
     config = MMA.config({})
     texts = [mma_source(problem) for problem in (PROBLEM, Gemm.of(333, 333, 333, "int8", "nn"))]
     texts.append(mma_source(PROBLEM, copies="tma"))
-    assert read_by("".join(texts)) == given_to(config_of(texts[0])) == given_to(config_of(texts[1]))
+    assert read_by("".join(texts)) == given_to(config_struct(texts[0])) == given_to(config_struct(texts[1]))
     for asserted in ("sizeof(Smem) == Config::kSharedMemoryBytes", "Config::kThreads == kThreads + Config::kProducer"):
         assert any(asserted in path.read_text() for path in (FOLDER / "mma_sync").glob("*.cuh"))
     launch = {"raster": "along_n", "raster_group": 1, "persistent": 1}

@@ -17,7 +17,7 @@ from space.explain import explain
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.elements import decoded, encoded, size_bytes
-from tests.on_cpu import HEADERS, compiled, needs_compiler
+from tests.on_cpu import HEADERS, compiled, config_struct, needs_compiler
 from workers.cuda.families import sm90_wgmma
 from workers.kernels.flatten import flatten
 from workers.kernels.source import source_of_family
@@ -104,8 +104,7 @@ def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctype
     parts = [flatten("includes", {"includes": INCLUDES, "ptx/matrix.cuh": PTX, "ptx/convert.cuh": convert})]
     for number, case in enumerate(cases):
         source = source_of_family(FAMILY).render(FAMILY.compile_constants(case.problem, case.config))
-        config = source[source.index("struct Config {") :]
-        config = config[: config.index("};") + 2]
+        config = config_struct(source)
         if case.problem.scales:
             # What the entry has before the kernel itself.
             config += source[source.index("template <>\nstruct Finish<Config>") : source.index('extern "C" __global__')]

@@ -16,7 +16,7 @@ from space.explain import explain
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.broken_configs import SHARED
-from tests.on_cpu import ALONE, HEADERS, compiled, needs_compiler
+from tests.on_cpu import ALONE, HEADERS, compiled, config_struct, needs_compiler
 from workers.cuda.families import sm90_wgmma as launcher
 from workers.cuda.families.arguments import TileGrid
 from workers.kernels.flatten import flatten
@@ -37,6 +37,8 @@ KNOBS: dict[str, dict[str, object]] = {
                    "producer_registers": 0},
     "shared": SHARED | {"tile_m": 64, "tile_n": 64, "stages": 2},
 }  # fmt: skip
+#: The loader's own prefetches, which no config asks for any more.
+PREFETCHES = {"whole": 4, "splits": 4, "cluster": 4}
 PTX = """
 struct Load { int operand, prefetched, x, y, batch; };
 inline Load* logged;
@@ -92,10 +94,10 @@ def library(named: str, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL
     broken = explain(FAMILY, PROBLEM, config).broken
     assert broken == (), broken
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(PROBLEM, config))
-    constants = source[source.index("struct Config {") :]
+    constants = config_struct(source).replace("kPrefetchStages = 0;", f"kPrefetchStages = {PREFETCHES.get(named, 0)};")
     stubs = {"ptx/mbarrier.cuh": "//", "ptx/tma.cuh": PTX, "ptx/relaxed.cuh": ALONE,
              "ptx/convert.cuh": (HEADERS / "ptx_on_cpu.h").read_text()}  # fmt: skip
-    text = flatten("sm90_wgmma/load.cuh", stubs) + constants[: constants.index("};") + 2] + ENTRY
+    text = flatten("sm90_wgmma/load.cuh", stubs) + constants + ENTRY
     return compiled(text, tmp_path_factory.mktemp("loader"), "-fpermissive")
 
 
@@ -127,6 +129,6 @@ def test_a_block_loads_the_stages_of_its_walk_in_their_direction(named: str, lib
             assert issued["x"].tolist() == [k * number("tile_k") for _, k in walked]
             tile = [item[side] * number(f"cluster_{side}") + place for item, _ in walked]
             assert (issued["y"] // number(f"tile_{side}")).tolist() == tile
-            assert len(early) == min(number("prefetch_stages"), items[0]["k_end"] - items[0]["k"])
+            assert len(early) == min(PREFETCHES.get(named, 0), items[0]["k_end"] - items[0]["k"])
             assert early[BOX].tolist() == issued[BOX][: len(early)].tolist(), "what is prefetched is loaded first"
     assert directions == ({1} if clusters == tiles else {1, -1})

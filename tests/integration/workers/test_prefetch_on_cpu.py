@@ -15,7 +15,7 @@ from space.config import Config
 from space.explain import explain
 from space.family import family_named
 from space.kinds.gemm import Gemm
-from tests.on_cpu import ALONE, compiled, needs_compiler
+from tests.on_cpu import ALONE, compiled, config_struct, needs_compiler
 from workers.cuda.families import sm90_wgmma as launcher
 from workers.cuda.families.arguments import TileGrid
 from workers.kernels.flatten import flatten
@@ -67,9 +67,7 @@ ASKED = np.dtype([("from_", np.int64), ("bytes", np.int64)])
 
 def library_of(problem: Gemm, config: Config, folder: Path) -> ctypes.CDLL:
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, config))
-    constants = source[source.index("struct Config {") :]
-    text = flatten("sm90_wgmma/prefetch.cuh", STUBS) + constants[: constants.index("};") + 2] + ENTRY
-    return compiled(text, folder, "-fpermissive")
+    return compiled(flatten("sm90_wgmma/prefetch.cuh", STUBS) + config_struct(source) + ENTRY, folder, "-fpermissive")
 
 
 def asked_for(library: ctypes.CDLL, problem: Gemm, config: Config, row_bytes: int) -> np.ndarray:

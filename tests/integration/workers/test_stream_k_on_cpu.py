@@ -17,7 +17,7 @@ from space.explain import explain
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.broken_configs import SHARED
-from tests.on_cpu import HEADERS, compiled, needs_compiler
+from tests.on_cpu import HEADERS, compiled, config_struct, needs_compiler
 from workers.cuda.families import arguments
 from workers.cuda.families import sm90_wgmma as launcher
 from workers.kernels.flatten import flatten
@@ -81,10 +81,9 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     problem = Gemm.parse("256x256x4096", "bf16,bf16,f32,f32")
     assert explain(FAMILY, problem, CONFIG).legal
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, CONFIG))
-    config = source[source.index("struct Config {") :]
     stubs = dict.fromkeys(STUBBED, "//") | {"ptx/matrix.cuh": PTX, "ptx/atomic.cuh": "//"}
     stubs["ptx/convert.cuh"] = (HEADERS / "ptx_on_cpu.h").read_text()
-    text = flatten("sm90_wgmma/stream_k.cuh", stubs) + config[: config.index("};") + 2] + ENTRY
+    text = flatten("sm90_wgmma/stream_k.cuh", stubs) + config_struct(source) + ENTRY
     # Permissive, because unused templates contain unknown PTX names.
     return compiled(text, tmp_path_factory.mktemp("stream_k"), "-fpermissive")
 
