@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.deployed_table import Part, Row, table
-from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, Arm, Energy, times
+from benchmarks.deployed_timing import COLD_BYTES, Arm, Energy, launches_of, times
 from benchmarks.published import command_of, facts_of, facts_table, publish
 from gemmtune.layouts import layout_of
 from gemmtune.torch import configure, gemm, kernels
@@ -75,10 +75,9 @@ def ours(each: Any) -> None:  # noqa: ANN401
     gemm(each[0], each[1], out=each[2])
 
 
-def sets_of(problem: Gemm) -> list[tuple[torch.Tensor, ...]]:
-    """Random operands, two outputs each: as many sets as exceed L2."""
+def sets_of(problem: Gemm, most: int) -> list[tuple[torch.Tensor, ...]]:
+    """Random operands, two outputs each: sets of `COLD_BYTES` together, but `most` sets at most."""
     m, n, k = problem.m, problem.n, problem.k
-    size_bytes = 2 * (m * k + n * k + m * n)
 
     def made(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
         kind = torch.bfloat16 if rows * columns > 2e8 else torch.float32
@@ -87,7 +86,7 @@ def sets_of(problem: Gemm) -> list[tuple[torch.Tensor, ...]]:
 
     of_a, of_b, of_c = (DTYPES[word] for word in (problem.dtype_a, problem.dtype_b, problem.dtype_c))
     sets = []
-    for _ in range(max(1, min(MOST_SETS, COLD_BYTES // size_bytes + 1))):
+    for _ in range(min(most, COLD_BYTES // problem.min_bytes + 1)):
         a = made(k, m, of_a).t() if problem.layout[0] == "t" else made(m, k, of_a)
         b = made(n, k, of_b).t() if problem.layout[1] == "t" else made(k, n, of_b)
         outputs = (torch.empty(m, n, device="cuda", dtype=of_c) for _ in range(2))
@@ -133,7 +132,9 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
     best = store.best(problem, device)
     if best is None:
         return f"{problem.title} was not tuned"
-    profile, sets = find_profile(device), sets_of(problem)
+    profile = find_profile(device)
+    expected_us = 2.0 + (roofline_us(problem, profile) if profile else 0.0)
+    sets = sets_of(problem, launches_of(expected_us))
     torchs, planted_cublaslt = Arm(theirs(problem)), best.winner.provenance.cublaslt
     configs = {"served": best.config, **candidates(store, best)}
     # An arm with the config of another one has its times.
@@ -153,8 +154,7 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
         timed_as.setdefault(config, arm)
     timed = times(
         {"torch": torchs, **{arm: arms[config] for config, arm in timed_as.items()}}, sets,
-        2.0 + (roofline_us(problem, profile) if profile else 0.0), energy,
-        settles=profile is not None and may_reach_power_limit(problem, profile),
+        expected_us, energy, settles=profile is not None and may_reach_power_limit(problem, profile),
     )  # fmt: skip
     found = {"torch": timed["torch"], **{arm: timed[timed_as[config]] for arm, config in shown.items()}}
     arms[best.config].prepare()

@@ -1,7 +1,7 @@
 """How `benchmarks.deployed` times its arms: as torch programs run them, each in its own CUDA graphs.
 
 Four regimes, as in `workers.cuda.regimes`, stated anew with torch alone: a fault of ours in one does not hide in the
-other. Operands rotate past L2 within each graph.
+other. Operands rotate through gigabytes within each graph.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import torch
 
 from workers.cuda.clocks import Meter
 
-#: Operands are rotated through this many bytes, three times an H200's L2. Elements count as 16 bits: 8-bit
-#: ones fill half as much, which still exceeds it.
-COLD_BYTES: Final = 180 << 20
-MOST_SETS: Final = 48
+#: Operands are rotated through this many bytes, as far as a graph's launches read as much: a program reads all weights
+#: of a model before it reads one again, and what a kernel keeps in L2 on purpose outlives rotations of 240 MB.
+COLD_BYTES: Final = 4 << 30
 #: One graph lasts about this long.
 GRAPH_US: Final = 1_500.0
 #: Seconds of turns.
@@ -126,7 +125,7 @@ def times(
     Args:
         settles: whether the products can reach the power limit.
     """
-    count = max(2, min(200, int(GRAPH_US / expected_us)))
+    count = launches_of(expected_us)
     plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
     small = torch.zeros(4096, device="cuda")
     chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
@@ -139,6 +138,11 @@ def times(
         us = {"turns": turns[name], "alone": own_us, "burst": burst[name], "chain": chain[name]}
         made[name] = Times(us, statistics.mean(watts) * own_us / 1e6 if watts else None)
     return made
+
+
+def launches_of(expected_us: float) -> int:
+    """Products of one graph."""
+    return max(2, min(200, int(GRAPH_US / expected_us)))
 
 
 def bursts(graphs: Mapping[str, Graph]) -> dict[str, float]:

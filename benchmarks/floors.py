@@ -1,6 +1,7 @@
 """How far what is served is from the least time that moving a product's bytes takes.
 
-python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_now --out FILE
+python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_few_rows benchmarks/stores/h200_now
+    --out FILE
 
 Only products whose bytes take longer than their arithmetic, odd ones aside. The floor is a kernel that reads A and B
 once, writes as many bytes as C has, and does nothing else. Torch's product, what is served and the floor are timed in
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +25,7 @@ import torch
 
 from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
 from benchmarks.deployed_table import REGIMES, mean
-from benchmarks.deployed_timing import Arm, Energy, times
+from benchmarks.deployed_timing import Arm, Energy, launches_of, times
 from benchmarks.kernels.floor import SOURCE
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, publish
@@ -96,25 +98,26 @@ def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:
 def seen(name: str, problem: Gemm, served: Arm, ways: Mapping[str, Arm], expected_us: float, energy: Energy) -> Seen:
     """Times one problem."""
     arms = {"torch": Arm(theirs(problem)), "served": served, **ways}
-    timed = times(arms, sets_of(problem), expected_us, energy, settles=False)
+    timed = times(arms, sets_of(problem, launches_of(expected_us)), expected_us, energy, settles=False)
     least = {regime: min(timed[way].us[regime] for way in ways) for regime in REGIMES}
     return Seen(name, problem, {"torch": timed["torch"].us, "served": timed["served"].us, "floor": least})
 
 
-def measured(problems: Path, stores: Path) -> Iterator[Seen]:
-    """Measures each problem that memory bounds and a store has a best for."""
+def measured(problems: Path, folders: Sequence[Path]) -> Iterator[Seen]:
+    """Measures each problem that memory bounds, with the best of the first store that has one."""
     device, energy, ways = torch.cuda.get_device_name(), Energy(), floors(0)
     profile = find_profile(device)
     if profile is None:
         raise SystemExit(f"{device} has no profile: what bounds a product is not known")
-    wanted = [
-        (name, as_seen(problem)) for name, group, problem in named_problems(problems)
+    wanted = {
+        name: as_seen(problem) for name, group, problem in named_problems(problems)
         if group != "odd" and not unlike(problem) and bound_by_memory(problem, profile)
-    ]  # fmt: skip
-    for store in stores_in(stores):
-        for name, problem in wanted:
+    }  # fmt: skip
+    for store in chain.from_iterable(map(stores_in, folders)):
+        for name, problem in list(wanted.items()):
             if (best := store.best(problem, device)) is None:
                 continue
+            del wanted[name]
             source = Planted(best.config, best.winner.provenance.cublaslt)
             served = Arm(ours, partial(configure, source, trusted=["measured"]))
             try:
@@ -145,7 +148,7 @@ def main() -> int:
     """Prints a row per problem, then means."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", type=Path)
-    options.add_argument("stores", type=Path, help="folder of backups with the bests")
+    options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
     names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
@@ -159,7 +162,7 @@ def main() -> int:
     sixteen = [one for one in rows if one.problem.dtype in ("bf16", "fp16")]
     lines += [means(title, found) for title, found in (("16-bit", sixteen), ("all", rows)) if found]
     print(*lines[-2:], sep="\n")
-    publish("floors", given.out, "\n".join(lines), read=[given.problems, given.stores])
+    publish("floors", given.out, "\n".join(lines), read=[given.problems, *given.stores])
     return 0
 
 

@@ -263,7 +263,7 @@ def starts_early(config: Config) -> bool:
 
 def plain_twin(config: Config) -> Config:
     """The config without programmatic dependent launch, for kernels around it that trigger nothing early."""
-    return config.changed({"pdl": 0}) if starts_early(config) else config
+    return config.changed({"pdl": 0, "prefetch_stages": 0}) if starts_early(config) else config
 
 
 def early_twin(problem: Problem, config: Config) -> Config | None:

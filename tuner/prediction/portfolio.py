@@ -159,31 +159,7 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
     place = int(np.argmin(predicted.time_us))
-    beside = _beside(model, problem, family.config_at(columns, place), limits)
-    if len(beside) > 1:
-        columns = beside
-        predicted = model.predict_features(problem, features_of(family, problem, columns, limits))
-        place = int(np.argmin(predicted.time_us))
     return FirstChoice(family.config_at(columns, place), model, predicted, place)
-
-
-def _beside(model: LearnedModel, problem: Problem, config: Config, limits: DeviceProfile) -> Columns:
-    """A config, and what may be better of those that differ in a knob of which the model has learned nothing.
-
-    The portfolio hardly has other values of these knobs than their defaults, and the estimate alone tells them apart.
-    """
-    family, taught = family_named(model.facts.family), {name.split(".")[1] for name in model.facts.features}
-    others = [
-        (knob.name, value) for knob in family.knobs if knob.name not in taught
-        for value in knob.domain if value != config[knob.name]
-    ]  # fmt: skip
-    columns = family.columns(problem, [config, *(config.changed({name: value}) for name, value in others)], limits)
-    fits = legal_mask(family, columns)
-    for rule in family.worth:
-        # The config comes from other problems, and may break those that the change has nothing to do with.
-        concerned = np.array([False, *(name in rule.reads for name, _ in others)])
-        fits &= rule.mask(columns) | ~concerned
-    return columns.take(np.flatnonzero(fits))
 
 
 @lru_cache(maxsize=8)

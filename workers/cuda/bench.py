@@ -29,7 +29,15 @@ from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Operands
 from workers.cuda.outputs import Outputs
-from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
+from workers.cuda.timing import (
+    GIVE_UP_REPLAYS,
+    SCREEN_REPLAYS,
+    STEADY_SPREAD,
+    TimedGraph,
+    hopeless,
+    launches_for,
+    spread,
+)
 from workers.cuda.toolbox import Toolbox, pointer
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError, WorkerError
@@ -144,12 +152,13 @@ class Bench:
     def prepare(self, problem: Problem, seed: int) -> None:
         """Allocates operands and reference of one problem, and frees those of the problem before it."""
         self._clear()
-        self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
+        # Until a candidate is measured, the expected time is the roofline's.
+        self._expected_us, self._expecting = roofline_us(problem, self._device), True
+        launches = launches_for(self._expected_us, 1)
+        self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes, launches)
         self.outputs = Outputs(self._operands, self._tools, self.stream)
         self._verifier = Verifier(self._operands, self.outputs, self._tools, self.stream)
         self._problem = problem
-        # Until a candidate is measured, the expected time is the roofline's.
-        self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         # By the name alone, as who picks the winner has it: of a card that no table has, `chain` decides.

@@ -23,8 +23,13 @@ from workers.cuda.toolbox import ELEMENTS, GuardZone, Toolbox, pointer
 GUARD_BYTES: Final = 65_536
 #: Arrays start at multiples of this, as every allocator's do.
 ALIGN_BYTES: Final = 256
-#: Operands are rotated through this many times the size of L2.
+#: Operands are rotated through this many times the size of L2 at least.
 COLD_FACTOR: Final = 3
+#: And through this many bytes, if a replay's launches read as much. A program reads all weights of a model between two
+#: launches on the same ones. Where few rows meet weights, what a kernel keeps in L2 on purpose outlives four times its
+#: size: on an H200 with an L2 of 60 MB, prefetched lines gained 6 % of the time in rotations of 200 MB and lost 4 % in
+#: those of 600 MB, and the policy `evict_first` gained 1 % in 180 MB and lost 3 % in 2 GB (docs/kernels/memory.md).
+COLD_BYTES: Final = 4 << 30
 #: Share of the device's free memory that operands may use.
 MEMORY_SHARE: Final = 0.75
 MAX_COPIES: Final = 160
@@ -87,13 +92,20 @@ def poison_of(dtype: str, turn: int) -> int:
     return poisons[turn % len(poisons)]
 
 
-def cold_copies(read_bytes: int, l2_bytes: int) -> int:
-    """How many copies keep L2 cold, if each launch reads one whole: none is still in L2 when its turn comes again."""
-    return -(-COLD_FACTOR * l2_bytes // read_bytes) + 1
+def cold_copies(read_bytes: int, l2_bytes: int, launches: int = 1) -> int:
+    """How many copies keep L2 cold, if each launch reads one whole: none is still in L2 when its turn comes again.
+
+    Args:
+        launches: of a replay, which more copies must not make longer.
+    """
+    return max(-(-COLD_FACTOR * l2_bytes // read_bytes) + 1, min(-(-COLD_BYTES // read_bytes), launches))
 
 
 class Operands:
     """Everything that candidates of one problem read and write, and the references to compare with.
+
+    Args:
+        launches: of a replay.
 
     Attributes:
         output: the array that is compared.
@@ -103,7 +115,9 @@ class Operands:
             (see `Runtime.probes`); None elsewhere.
     """
 
-    def __init__(self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int) -> None:
+    def __init__(
+        self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int, launches: int = 1
+    ) -> None:
         self.problem = problem
         self._seed, self._tools, self._stream = seed, tools, stream
         self._parts, self._runtime = parts_of(problem), runtime_of(problem)
@@ -115,7 +129,7 @@ class Operands:
         self.probe = self._copy() if probing else None
         free_bytes, _ = check("cuMemGetInfo", cu.cuMemGetInfo())
         room = int(free_bytes * MEMORY_SHARE) // copy_bytes(self._parts)
-        wanted = min(cold_copies(problem.min_bytes, l2_bytes), room, MAX_COPIES)
+        wanted = min(cold_copies(problem.min_bytes, l2_bytes, launches), room, MAX_COPIES)
         self.copies = [self._copy() for _ in range(max(2, wanted))]
         self.refresh()
 

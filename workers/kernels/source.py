@@ -42,8 +42,7 @@ class KernelSource:
         not_members: constants that only choose text and stay out of `Config`.
         other_entries: file by constant, in place of `entry` where the constant is given; programs of `entry` and their
             digest don't depend on it.
-        variants: by constant, the files that take the place of entries where the constant is not 0; part of the digest
-            of what they replace.
+        variants: file by constant, in place of `entry` where the constant is not 0; part of every digest.
         extra_entries: file by constant, added behind the entry where the constant is not 0.
         generate: texts of included files that depend on the constants, by name.
     """
@@ -53,7 +52,7 @@ class KernelSource:
     enumerators: Mapping[str, str] = field(default_factory=dict)
     not_members: frozenset[str] = frozenset()
     other_entries: Mapping[str, str] = field(default_factory=dict)
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
     extra_entries: Mapping[str, str] = field(default_factory=dict)
     generate: Callable[[Constants], Mapping[str, str]] = lambda constants: {}
 
@@ -67,8 +66,8 @@ class KernelSource:
         if constants is None:
             return "".join(self._around_config(self.entry, (), ()))
         extra = tuple(file for name, file in self.extra_entries.items() if constants.get(name))
-        entry = self._entry_of(constants)
-        entry = next((files[entry] for name, files in self.variants.items() if constants.get(name)), entry)
+        variant = next((file for name, file in self.variants.items() if constants.get(name)), "")
+        entry = variant or self._entry_of(constants)
         before, after = self._around_config(entry, tuple(self.generate(constants).items()), extra)
         return "".join([before, *(f"{line}\n" for line in self._config(constants)), after])
 
@@ -87,8 +86,7 @@ class KernelSource:
     @lru_cache(maxsize=_KEPT_DIGESTS)  # noqa: B019  (sources live as long as the process)
     def _digest_of(self, entry: str) -> str:
         seen: set[str] = set()
-        variants = (files[entry] for files in self.variants.values() if entry in files)
-        files = [entry, *variants, *self.extra_entries.values()]
+        files = [entry, *self.variants.values(), *self.extra_entries.values()]
         lines = (line for file in files for line in flattened(file, {}, self.root, seen, _GENERATED))
         text = "\n".join(lines)
         return hashlib.sha256(text.encode()).hexdigest()

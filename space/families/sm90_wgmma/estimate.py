@@ -56,9 +56,6 @@ CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
 WHOLE_ROWS: Final = 0.98
 #: Stream-K: clocks of a shared last wave beyond those of its stages, fitted to large products.
 STREAM_CLOCKS: Final = 7_500
-#: Microseconds that prefetched stages save, and the most that they save as a share of the time: seventeen products of 6
-#: to 58 us gained 2 to 9 %.
-PREFETCH_US, PREFETCH_SHARE = 1.0, 0.05
 #: The pass that packs operands: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, and those that summing slices adds, as compiled.
@@ -99,8 +96,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     behind = SPLIT_WAVES * (waves - 1) * np.where(c.once(_reads_whole_rows), 0, 1)
     split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + behind) / clocks_per_us
     split_us += np.where(full_waves < waves, STREAM_CLOCKS, 0) / clocks_per_us
-    ahead = np.where(c["prefetch_stages"] > 0, np.minimum(PREFETCH_US, PREFETCH_SHARE * ordered), 0.0)
-    total: FloatColumn = ordered + split_us + device.launch_us - early - ahead + _pack_us(c)
+    total: FloatColumn = ordered + split_us + device.launch_us - early + _pack_us(c)
     return total
 
 

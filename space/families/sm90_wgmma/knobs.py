@@ -57,6 +57,6 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "bytes that a TMA load makes L2 fetch at least; 0 fetches what the load needs"),
     Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the previous kernel still runs; "
          "ignored with stream_k, which launches all blocks together"),
-    Knob("prefetch_stages", (0, 4, 6, 8, 12), 0, "compile",
-         "stages of the weights that a block's idle warps prefetch into L2 while it sets up its ring"),
+    Knob("prefetch_stages", (0, 4), 0, "compile",
+         "stages that a block prefetches into L2 while the previous kernel may still run"),
 )  # fmt: skip

@@ -18,22 +18,8 @@ from space.families.common import (
     workspace_rule,
 )
 from space.families.sm90_wgmma import knobs
-from space.families.sm90_wgmma.derive import (
-    STREAMED_ROWS,
-    finish_registers,
-    m64_blocks,
-    slices,
-    stage_k_bytes,
-    streams_weights,
-)
-from space.families.sm90_wgmma.operands import (
-    instruction,
-    mn_major_a,
-    mn_major_b,
-    needs_packing,
-    pitch_bytes,
-    streams_rows,
-)
+from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
+from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b, needs_packing, pitch_bytes
 from space.instructions import setmaxnreg, tma, wgmma
 from space.kinds.gemm import Gemm
 from space.layouts.boxes import whole_boxes
@@ -353,11 +339,6 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.epilogue", "split-K writes its shares of C by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
-    Rule("prefetch.rows",
-         f"weights that are prefetched meet up to {STREAMED_ROWS} rows, lie along K, and are not packed",
-         f"{_KERNEL}/prefetch.cuh", ("prefetch_stages",),
-         lambda c: (c["prefetch_stages"] == 0) | np.bool_(streams_weights(c.problem) and streams_rows(c.problem)),
-         lambda c: f"prefetch_stages {c.first('prefetch_stages')} for {c.problem.title}; use 0"),
     grid_rule(_KERNEL, "tiles_m", "tiles_n", "split_k", "cluster_k"),
     edge_rule(_KERNEL),
     packed_rows_rule(needs_packing, pitch_bytes),

@@ -27,7 +27,7 @@ from space.families.sm90_wgmma.derive import (
     streams_large_rows,
     streams_weights,
 )
-from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b, operand_streamed
+from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import wgmma
 from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
@@ -48,10 +48,6 @@ SWAP_COVERS: Final = 0.95
 #: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
 #: early requests wait behind later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 10_000_000
-#: Share of a slice's stages that are prefetched: most of seventeen products were fastest with an eighth to a quarter.
-#: Where a block has more tiles than these, the first one's stages gained nothing.
-PREFETCHED_SHARE, PREFETCHED_WAVES = 3 / 16, 4
-_PREFETCHES: Final = next(knob.domain for knob in knobs.KNOBS if knob.name == "prefetch_stages")
 
 
 def _most_stages(c: Columns) -> IntColumn:
@@ -89,14 +85,8 @@ def _stages_deep(c: Columns) -> BoolColumn:
 
 def _weights_are_a(c: Columns) -> BoolColumn:
     """Whether the operand with more rows, which is read once, is the kernel's A."""
-    column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(operand_streamed(c.problem) == "b")
+    column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
     return column
-
-
-def _best_hint(c: Columns) -> IntColumn:
-    """The operand that is read once streams past the one that every block reads."""
-    streamed = np.where(_weights_are_a(c), knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
-    return np.where(streams_weights(c.problem), streamed, knobs.HINT_NONE)
 
 
 def _slices_pay(c: Columns, fill: float) -> BoolColumn:
@@ -175,16 +165,6 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
     half = (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & buys & few
     staged = sectors & ((c["epilogue"] == knobs.EPILOGUE_TMA) | half)
     column: BoolColumn = (c["epilogue"] == knobs.EPILOGUE_DIRECT) | staged
-    return column
-
-
-def _prefetch_useful(c: Columns) -> BoolColumn:
-    """Nothing, or the count next to a share of the slice's stages; half of these at most."""
-    stages, counts = slice_stages(c), np.array([count for count in _PREFETCHES if count])
-    nearest = counts[np.abs(counts - PREFETCHED_SHARE * stages[..., None]).argmin(axis=-1)]
-    few = _blocks(c) <= PREFETCHED_WAVES * c["cluster_k"] * c.device.sm_count
-    helps = few & (c["prefetch_stages"] == nearest) & (2 * nearest <= stages)
-    column: BoolColumn = (c["prefetch_stages"] == 0) | helps
     return column
 
 
@@ -268,16 +248,14 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.raster_step", "raster groups are 1, 4 or 12 tiles wide",
            "132 multiprocessors multiply 12 by 11 tiles at a time; neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 12))),
-    _worth("worth.cache_hint", "weights that are read once stream through L2; other loads have no cache hint",
-           "for operands that are read again, the raster order decides what L2 keeps", ("cache_hint", "swap_ab"),
-           lambda c: c["cache_hint"] == _best_hint(c)),
+    _worth("worth.cache_hint", "loads have no cache hint",
+           "weights marked evict_first took 0 to 4 % longer where a program reads gigabytes between two launches",
+           ("cache_hint",), lambda c: c["cache_hint"] == knobs.HINT_NONE),
     _worth("worth.l2_promotion", "TMA makes L2 fetch lines of 128 bytes",
            "lines are used whole; fetching the neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == LINE_BYTES),
     _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",), lambda c: c["pdl"] == 0),
-    _worth("worth.prefetch_stages",
-           "a block with up to four tiles prefetches nothing, or about three sixteenths of its slice's stages",
-           "memory is idle until a ring's first loads leave; more than that delays what is needed first",
-           ("prefetch_stages", "tiles_m", "tiles_n", "cluster_size", "cluster_k", "split_k", "k_iterations"),
-           _prefetch_useful),
+    _worth("worth.prefetch_stages", "stages are prefetched into L2 only behind a kernel that allows an early start",
+           "a line requested twice takes two of the requests that a multiprocessor can have in flight",
+           ("prefetch_stages",), lambda c: c["prefetch_stages"] == 0),
 )  # fmt: skip

@@ -64,7 +64,7 @@ def row(
     monkeypatch.setattr(deployed_measuring, "gemm", stand_in.gemm)
     monkeypatch.setattr(kernels, "everything", lambda: stand_in.prepared)
     monkeypatch.setattr(deployed_measuring, "theirs", lambda problem: lambda each: None)
-    monkeypatch.setattr(deployed_measuring, "sets_of", lambda problem: [(None, None, None, None)])
+    monkeypatch.setattr(deployed_measuring, "sets_of", lambda *_: [(None, None, None, None)])
     monkeypatch.setattr(deployed_measuring, "times", times)
     monkeypatch.setattr(deployed_measuring, "_error", lambda one: 1.0)
     with Store.open(f"sqlite:///{tmp_path}/store.db", create=True) as store:
@@ -157,9 +157,8 @@ def test_layouts_are_read_off_operands_like_those_that_are_timed(
     randn, empty = torch.randn, torch.empty
     monkeypatch.setattr(torch, "randn", lambda *sizes, device, dtype: randn(*sizes, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *sizes, device, dtype: empty(*sizes, dtype=dtype))
-    monkeypatch.setattr(deployed_measuring, "MOST_SETS", 1)
     problem = Gemm.of(*shape, layout=layout)
-    a, b, *_ = deployed_measuring.sets_of(problem)[0]
+    a, b, *_ = deployed_measuring.sets_of(problem, 1)[0]
     asked = problem_of(a, b, None, None, 1.0, "none", torch.bfloat16, False)
     assert deployed_measuring.as_seen(problem) == asked
 

@@ -62,7 +62,7 @@ inline u32 movmatrix_transposed(u32 pair) {
 }
 """
 INCLUDES = (
-    '#include "common/direct_store.cuh"\n#include "sm90_wgmma/shape.cuh"\n#include "sm90_wgmma/scaled.cuh"\n'
+    '#include "common/direct_store.cuh"\n#include "sm90_wgmma/shape.cuh"\n#include "sm90_wgmma/arguments.cuh"\n'
 )
 ENTRY = """
 extern "C" void run{number}(const GemmArguments* args, const float* sums, int row, int column) {{
@@ -107,8 +107,8 @@ def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctype
         config = config_struct(source)
         if case.problem.scales:
             # What the entry has before the kernel itself.
-            config += source[source.index("template <>\nstruct Finish<Config>") : source.index('extern "C" __global__')]
-        parts.append(re.sub(r"\bConfig\b", f"Config{number}", config))
+            config += source[source.index("struct ScaledArguments") : source.index('extern "C" __global__')]
+        parts.append(re.sub(r"\b(Config|ScaledArguments|Unscaled)\b", rf"\g<1>{number}", config))
         parts.append(ENTRY.format(number=number, config=f"Config{number}"))
     return compiled("\n".join(parts), tmp_path_factory.mktemp("direct_store"))
 

@@ -28,17 +28,15 @@ FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("1000x700x1700", "bf16,bf16,f32,f32", batch=2)
 #: Every way to cut a tile's K, a shared operand, and the schedule without a producer.
 KNOBS: dict[str, dict[str, object]] = {
-    "whole": {"tile_n": 96},
-    "splits": {"split_k": 3, "tile_n": 96, "epilogue": "direct"},
-    "cluster": {"cluster_m": 2, "raster": "along_n", "raster_group": 4},
+    "whole": {"prefetch_stages": 4, "tile_n": 96},
+    "splits": {"prefetch_stages": 4, "split_k": 3, "tile_n": 96, "epilogue": "direct"},
+    "cluster": {"prefetch_stages": 4, "cluster_m": 2, "raster": "along_n", "raster_group": 4},
     "cluster_k": {"cluster_k": 4, "tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0,
                   "epilogue": "direct"},
     "multistage": {"schedule": "multistage", "tile_m": 64, "tile_n": 64, "consumer_warpgroups": 1,
                    "producer_registers": 0},
     "shared": SHARED | {"tile_m": 64, "tile_n": 64, "stages": 2},
 }  # fmt: skip
-#: The loader's own prefetches, which no config asks for any more.
-PREFETCHES = {"whole": 4, "splits": 4, "cluster": 4}
 PTX = """
 struct Load { int operand, prefetched, x, y, batch; };
 inline Load* logged;
@@ -94,10 +92,9 @@ def library(named: str, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL
     broken = explain(FAMILY, PROBLEM, config).broken
     assert broken == (), broken
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(PROBLEM, config))
-    constants = config_struct(source).replace("kPrefetchStages = 0;", f"kPrefetchStages = {PREFETCHES.get(named, 0)};")
     stubs = {"ptx/mbarrier.cuh": "//", "ptx/tma.cuh": PTX, "ptx/relaxed.cuh": ALONE,
              "ptx/convert.cuh": (HEADERS / "ptx_on_cpu.h").read_text()}  # fmt: skip
-    text = flatten("sm90_wgmma/load.cuh", stubs) + constants + ENTRY
+    text = flatten("sm90_wgmma/load.cuh", stubs) + config_struct(source) + ENTRY
     return compiled(text, tmp_path_factory.mktemp("loader"), "-fpermissive")
 
 
@@ -129,6 +126,6 @@ def test_a_block_loads_the_stages_of_its_walk_in_their_direction(named: str, lib
             assert issued["x"].tolist() == [k * number("tile_k") for _, k in walked]
             tile = [item[side] * number(f"cluster_{side}") + place for item, _ in walked]
             assert (issued["y"] // number(f"tile_{side}")).tolist() == tile
-            assert len(early) == min(PREFETCHES.get(named, 0), items[0]["k_end"] - items[0]["k"])
+            assert len(early) == min(number("prefetch_stages"), items[0]["k_end"] - items[0]["k"])
             assert early[BOX].tolist() == issued[BOX][: len(early)].tolist(), "what is prefetched is loaded first"
     assert directions == ({1} if clusters == tiles else {1, -1})

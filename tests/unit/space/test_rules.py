@@ -307,9 +307,11 @@ def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, dtype: 
     assert early_twin(Gemm.parse(shape), family_named("cublaslt").config({"rank": 0})) is None
 
 
-def test_a_plain_twin_starts_late_and_prefetches_as_much() -> None:
-    late = FAMILY.config({"prefetch_stages": 4})
-    assert plain_twin(late.changed({"pdl": 1})) == plain_twin(late) == late
+def test_a_plain_twin_prefetches_nothing_behind_kernels_that_allow_no_early_start() -> None:
+    early = FAMILY.config({"pdl": 1, "prefetch_stages": 4})
+    assert plain_twin(early) == FAMILY.config({"pdl": 0, "prefetch_stages": 0})
+    late = FAMILY.config({"pdl": 0, "prefetch_stages": 4})
+    assert plain_twin(late) == late
 
 
 def test_only_16_bit_rows_of_c_start_anywhere() -> None:

@@ -114,22 +114,3 @@ def test_sums_within_clusters_hide_while_large_weights_stream() -> None:
     # 341.6 against 334.4 µs, as screened on an H100.
     assert 0.97 < ratio("16x128256x4096") < 1.0 < ratio("16x128256x4096", blocks=2)
     assert ratio("16x24000x4096") > 1.05
-
-
-@pytest.mark.parametrize(
-    ("shape", "knobs", "kept"),
-    [
-        ("16x8192x3584", {"tile_k": 128}, 6),  # 28 stages
-        ("16x4096x14336", {"tile_k": 128, "cluster_k": 2, "epilogue": "direct"}, 12),  # slices of 56
-        ("64x4096x512", {"tile_k": 64}, 4),  # half of 8
-        ("64x4096x448", {"tile_k": 64}, 0),
-        ("16x28672x4096", {"tile_k": 128}, 6),  # two tiles a block
-        ("16x201088x4096", {"tile_k": 128}, 0),  # twelve
-    ],
-)
-def test_a_sixth_to_half_of_a_slice_is_prefetched(shape: str, knobs: dict[str, object], kept: int) -> None:
-    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.prefetch_stages")
-    domain = next(knob.domain for knob in FAMILY.knobs if knob.name == "prefetch_stages")
-    configs = [FAMILY.config({"swap_ab": 1, "tile_n": 16} | knobs | {"prefetch_stages": count}) for count in domain]
-    columns = FAMILY.columns(Gemm.parse(shape), configs, profile_named("NVIDIA H200"))
-    assert {count for count, worth in zip(domain, rule.mask(columns), strict=True) if worth} == {0, kept}

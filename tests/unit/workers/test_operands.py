@@ -81,6 +81,20 @@ def test_what_runs_between_two_launches_on_one_copy_exceeds_three_times_l2(read_
     assert (others - 1) * read_bytes < 3 * l2_bytes <= others * read_bytes
 
 
+@pytest.mark.parametrize(
+    ("read_bytes", "launches", "copies"),
+    [
+        (15_000_000, 1, 14), (15_000_000, 400, 287), (235_000_000, 30, 19), (10**9, 6, 5),
+        # Arithmetic takes longer: a replay has few launches.
+        (100_000_000, 10, 10), (400_000_000, 2, 2),
+    ],
+)  # fmt: skip
+def test_operands_rotate_through_gigabytes_if_a_replay_reads_them(
+    read_bytes: int, launches: int, copies: int
+) -> None:
+    assert operands.cold_copies(read_bytes, 62_914_560, launches) == copies
+
+
 #: Bits of the exponent and of the fraction. Of a NaN all of the exponent is set, and some of the fraction; of e4m3 all.
 FLOATS = {"bf16": (8, 7), "fp16": (5, 10), "tf32": (8, 23), "f32": (8, 23), "fp8_e4m3": (4, 3), "fp8_e5m2": (5, 2)}
 

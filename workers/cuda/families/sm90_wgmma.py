@@ -14,7 +14,7 @@ from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import input_bytes, output_bytes, stores_chunks
 from space.families.sm90_wgmma.derive import SWAPPED_STORE_BYTES
-from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, operand_streamed, pitch_bytes
+from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import ADDRESS_STEP_BYTES, MAP_BYTES, SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
@@ -30,7 +30,7 @@ from workers.cuda.families.arguments import (
     TileGrid,
     epilogue_places,
 )
-from workers.cuda.families.packing import OperandName, Packing, Reads
+from workers.cuda.families.packing import OperandName, Packing
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 
@@ -73,17 +73,8 @@ class WgmmaArguments(GemmArguments):
     )  # fmt: skip
 
 
-class StreamedRows(ctypes.Structure):
-    """Mirrors `StreamedRows` of sm90_wgmma/prefetch.cuh."""
-
-    _fields_ = (
-        ("first", ctypes.c_void_p), ("pitch_bytes", ctypes.c_longlong), ("batch_bytes", ctypes.c_longlong),
-        ("rows", ctypes.c_int), ("row_bytes", ctypes.c_int), ("is_a", ctypes.c_int),
-    )  # fmt: skip
-
-
 class ScaledArguments(WgmmaArguments):
-    """Mirrors `ScaledArguments` of sm90_wgmma/scaled.cuh."""
+    """Mirrors `ScaledArguments` of sm90_wgmma/entry_scaled.cuh."""
 
     _fields_ = (
         ("scale_a", ctypes.c_void_p), ("scale_b", ctypes.c_void_p),
@@ -126,7 +117,7 @@ class WgmmaLauncher(PreparedLauncher):
     def places(self, passes: Passes) -> dict[str, Place]:
         """Places of all addresses; descriptors hold those of A and B, and of C where TMA stores it."""
         *packing, (_, arguments) = passes
-        map_a, map_b, map_c, *streamed, rest = arguments.values
+        map_a, map_b, map_c, rest = arguments.values
         found = epilogue_places(rest)
         if not self._direct:
             found["c"] = Place([map_c], [word(rest, "c")])
@@ -134,9 +125,7 @@ class WgmmaLauncher(PreparedLauncher):
             found |= {name: Place(words=[word(rest, name)]) for name in ("scale_a", "scale_b")}
         if self._swapped:
             map_a, map_b = map_b, map_a
-        words = {operand_streamed(self._problem): [word(each, "first") for each in streamed]}
-        read: dict[OperandName, Reads] = {"a": ([map_a], words.get("a", ())), "b": ([map_b], words.get("b", ()))}
-        return found | self._packing.places(packing, read)
+        return found | self._packing.places(packing, {"a": ([map_a], ()), "b": ([map_b], ())})
 
     @property
     def alignment_bytes(self) -> dict[str, int]:
@@ -178,7 +167,7 @@ class WgmmaLauncher(PreparedLauncher):
             else (number("swizzle_b"), number("tile_n"), number("cluster_m"))
         )
         lines = number("tile_k") if lies_mn_major(p, name) else rows
-        lies = self._lies(name)
+        lies = self._shared.strides.get(name) or Strides(layout.pitch, layout.pitch * layout.lines)
         box = Box(
             size, layout.columns, layout.lines, p.batch, lies.line * size, lies.matrix * size,
             row_bytes_of(swizzle) // size,
@@ -208,22 +197,7 @@ class WgmmaLauncher(PreparedLauncher):
         arguments = self._of_every_copy.over(copy)
         if isinstance(arguments, ScaledArguments):
             arguments.scale_a, arguments.scale_b = copy.scale_a or None, copy.scale_b or None
-        if self._config["prefetch_stages"]:
-            return Arguments(map_a, map_b, map_c, self._streamed_rows(copy), arguments)
         return Arguments(map_a, map_b, map_c, arguments)
-
-    def _streamed_rows(self, copy: Copy) -> StreamedRows:
-        name = operand_streamed(self._problem)
-        size, rows = input_bytes(self._problem), max(self._problem.m, self._problem.n)
-        lies, is_a = self._lies(name), (name == "a") != self._swapped
-        return StreamedRows(
-            getattr(copy, name), lies.line * size, lies.matrix * size, rows, self._problem.k * size, is_a
-        )  # fmt: skip
-
-    def _lies(self, name: OperandName) -> Strides:
-        """Elements from line to line of an operand, and from matrix to matrix."""
-        layout = self._packing.layout(name)
-        return self._shared.strides.get(name) or Strides(layout.pitch, layout.pitch * layout.lines)
 
     @cached_property
     def _of_every_copy(self) -> WgmmaArguments:

@@ -11,7 +11,7 @@ SOURCE: Final = KernelSource(
     enumerators={"input_a": "Input", "input_b": "Input", "output": "Output", "activation": "Activation",
                  "copies": "Copies"},
     not_members=frozenset({"packs", "tma"}),
-    variants={"tma": {"mma_sync/entry.cuh": "mma_sync/tma_entry.cuh"}},
+    variants={"tma": "mma_sync/tma_entry.cuh"},
     # Part of a program only where an operand must be packed first.
     extra_entries={"packs": "common/pack_entry.cuh"},
 )

@@ -15,10 +15,6 @@ SOURCE: Final = KernelSource(
     },
     not_members=frozenset({"input_a", "input_b", "packs"}),
     other_entries={"scaled_rowwise": "sm90_wgmma/entry_scaled.cuh"},
-    variants={"prefetch_stages": {
-        "sm90_wgmma/entry.cuh": "sm90_wgmma/entry_prefetch.cuh",
-        "sm90_wgmma/entry_scaled.cuh": "sm90_wgmma/entry_scaled_prefetch.cuh",
-    }},
     # Part of a program only where an operand must be packed first.
     extra_entries={"packs": "common/pack_entry.cuh"},
     generate=lambda constants: {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(constants)},

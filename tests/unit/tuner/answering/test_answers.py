@@ -233,7 +233,7 @@ def test_what_was_not_measured_starts_early_where_the_neighbours_allow_it(
 
 
 def test_what_was_measured_among_neighbours_that_allow_an_early_launch_is_served_as_it_was() -> None:
-    early = FAMILY.config({"pdl": 1})
+    early = FAMILY.config({"pdl": 1, "prefetch_stages": 4})
     best = best_of("2048x4096x4032", early, 50.0)
     taken = dataclasses.replace(best.winner.measurement, policy=Policy.CHAIN_PDL)
     bests = Bests(dataclasses.replace(best, winner=dataclasses.replace(best.winner, measurement=taken)))
