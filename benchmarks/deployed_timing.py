@@ -128,7 +128,7 @@ def times(
     count = launches_of(expected_us)
     plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
     small = torch.zeros(4096, device="cuda")
-    chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
+    chains = {name: Graph.of(behind(small, arm), sets, count) for name, arm in arms.items()}
     burst, chain, turns = bursts(plain), in_turn(chains, TURNS_SECONDS), in_turn(plain, TURNS_SECONDS)
     blocks = alone(plain, turns, energy, settles=settles)
     made = {}
@@ -212,7 +212,7 @@ def _work(graph: Graph, about_us: float, seconds: float) -> float:
     return float(begin.elapsed_time(end)) * 1e3 / (replays * graph.count)
 
 
-def _behind(small: torch.Tensor, arm: Arm) -> Arm:
+def behind(small: torch.Tensor, arm: Arm) -> Arm:
     """The product behind one small elementwise kernel, whose time counts too."""
 
     def link(one: OperandSet) -> None:

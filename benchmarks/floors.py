@@ -37,10 +37,13 @@ from space.rank import roofline_us
 from workers.build import Build, compile_source
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Borrowed, Launch, Module
+from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL
 
-#: Threads of a block of `move_bytes`, and how many blocks a multiprocessor gets: the faster of the two counts.
+#: Threads of a block of `move_bytes`; how many blocks a multiprocessor gets, and how L2 keeps what is read: the fastest
+#: of the four ways.
 THREADS: Final = 512
 BLOCKS: Final = (1, 2)
+POLICIES: Final = {"kept": EVICT_NORMAL, "streamed": EVICT_FIRST}
 #: The ratios of a row.
 RATIOS: Final = tuple((arm, regime) for arm in ("served", "floor") for regime in REGIMES)
 
@@ -70,24 +73,27 @@ class Seen:
 
 
 def floors(ordinal: int) -> dict[str, Arm]:
-    """The kernel that only moves bytes, by its blocks on a multiprocessor."""
+    """The kernel that only moves bytes, by its blocks on a multiprocessor and its policy."""
     facts = open_device(ordinal)
     built = compile_source(SOURCE.render(), facts.arch, None)
     if not isinstance(built, Build):
         raise SystemExit(f"floor doesn't compile: {built.reason}")
     function = Module(built.cubin).function("move_bytes")
 
-    def arm(blocks: int) -> Arm:
+    def arm(blocks: int, policy: int) -> Arm:
         launch = Launch(function, THREADS)
         launch.set_grid(blocks * facts.sm_count)
 
         def moved(each: Any) -> None:  # noqa: ANN401
             stream = Borrowed(torch.cuda.current_stream().cuda_stream)
-            launch(stream, Arguments(*(Range.of(tensor) for tensor in each[:3])))
+            launch(stream, Arguments(*(Range.of(tensor) for tensor in each[:3]), ctypes.c_uint64(policy)))
 
         return Arm(moved)
 
-    return {f"{blocks} a multiprocessor": arm(blocks) for blocks in BLOCKS}
+    return {
+        f"{blocks} a multiprocessor, {word}": arm(blocks, policy)
+        for blocks in BLOCKS for word, policy in POLICIES.items()
+    }  # fmt: skip
 
 
 def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:

@@ -16,13 +16,13 @@ struct Stride {
     const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
 };
 
-__device__ __forceinline__ void read_all(Range range, Stride at, uint4& mixed) {
+__device__ __forceinline__ void read_all(Range range, Stride at, unsigned long long policy, uint4& mixed) {
     const long long count = range.bytes / 16;
     for (long long unit = at.first; unit < count; unit += kAhead * at.step) {
         uint4 got[kAhead] = {};
 #pragma unroll
         for (int each = 0; each < kAhead; ++each) {
-            if (unit + each * at.step < count) got[each] = ld_global_nc_v4(range.begin + unit + each * at.step);
+            if (unit + each * at.step < count) got[each] = ld_global_nc_v4(range.begin + unit + each * at.step, policy);
         }
 #pragma unroll
         for (int each = 0; each < kAhead; ++each) {
@@ -31,10 +31,11 @@ __device__ __forceinline__ void read_all(Range range, Stride at, uint4& mixed) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(512) move_bytes(Range a, Range b, Range c) {
+extern "C" __global__ void __launch_bounds__(512) move_bytes(Range a, Range b, Range c,
+                                                                     unsigned long long policy) {
     const Stride at;
     uint4 mixed = {};
-    read_all(b, at, mixed);
-    read_all(a, at, mixed);
+    read_all(b, at, policy, mixed);
+    read_all(a, at, policy, mixed);
     for (long long unit = at.first; unit < c.bytes / 16; unit += at.step) c.begin[unit] = mixed;
 }
