@@ -48,7 +48,7 @@ class Knob:
                 return number
         elif (member := _by_text(tuple(self.domain)).get(str(value))) is not None:
             return member
-        raise ConfigError(f"{self.name} = {value!r} is outside its domain: use one of {self._domain_text()}")
+        raise ConfigError(f"{self.name} = {value!r:.80} is outside its domain: use one of {self._domain_text()}")
 
     def column(self) -> npt.NDArray[np.int64]:
         """The domain as a column: numbers as they are, words as codes 0, 1, …"""

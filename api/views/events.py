@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -15,6 +16,8 @@ from api.auth import require
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Number, Strict
 from api.views.hub import EventHub, Listener, moment
+from api.views.kept import ViewsDependency
+from tuner.evidence.known_devices import check_known
 from tuner.views.feed import Event
 
 router = APIRouter(tags=["views"])
@@ -28,9 +31,16 @@ class AllEventsQuery(Strict):
     device: DeviceName | Absent = None
 
 
+async def _check_device(query: Annotated[AllEventsQuery, Query()], views: ViewsDependency) -> None:
+    """Refuses a device that nobody has before the stream begins: it would stay silent."""
+    if query.device is not None:
+        await views.run(partial(check_known, views.store, query.device))
+
+
 @router.get(
     "/v1/events", operation_id="watchEverything", responses=responses(),
-    dependencies=[Depends(require("read")), Depends(streams.count_stream)], response_class=EventSourceResponse,
+    dependencies=[Depends(require("read")), Depends(_check_device), Depends(streams.count_stream)],
+    response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_everything(
     request: Request,

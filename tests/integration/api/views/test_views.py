@@ -218,14 +218,15 @@ def test_drift_of_a_card_without_bests_is_empty_and_of_no_card_refused(http: Tes
     assert http.get("/v1/devices/NONSENSE/drift").json()["detail"] == http.get("/v1/devices/NONSENSE").json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["misses", "failures", "measurements", "measurements:columns", "studies"])
+@pytest.mark.parametrize("path", ["misses", "failures", "measurements", "measurements:columns", "studies", "events"])
 def test_a_list_of_a_device_that_nobody_knows_is_refused(http: TestClient, store: Store, path: str) -> None:
-    refused = problem_of(http.get(f"/v1/{path}", params={"device": "NVIDIA H201"}), 422, "bad-input")
+    rest = {"seconds": 0.05} if path == "events" else {}
+    refused = problem_of(http.get(f"/v1/{path}", params=rest | {"device": "NVIDIA H201"}), 422, "bad-input")
     assert "device 'NVIDIA H201' is unknown: the nearest known ones are" in refused["detail"]
     # Nothing was measured there yet; the store has heard of the second one.
     store.begin_study(study_key(device="NVIDIA Unheard-of"))
     for device in ("NVIDIA A10", "NVIDIA Unheard-of"):
-        assert http.get(f"/v1/{path}", params={"device": device}).status_code == 200
+        assert http.get(f"/v1/{path}", params=rest | {"device": device}).status_code == 200
 
 
 @pytest.mark.parametrize("since", ["0.5", "1700000000", "2026-03-01", "yesterday"])
