@@ -49,6 +49,7 @@ class ProvenanceIn(Strict):
     cublaslt: Version
     gemmtune: Version
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+    rotation_bytes: Whole = 0
 
     def value(self) -> Provenance:
         """The tuner's value."""

@@ -65,6 +65,8 @@ def judge(old: Best | None, new: Best, past: Iterable[Past]) -> tuple[bool, str]
     if again and new.median_us == old.median_us:
         return False, "measured again: the same time"
     times = f"{new.median_us:.6g} µs instead of {old.median_us:.6g} µs"
+    if after.rotation_bytes < before.rotation_bytes:
+        return False, f"{times}, but its operands rotated through fewer bytes, of which L2 keeps a part"
     if new.median_us <= old.median_us:
         if after.kernels != before.kernels and after.kernels in {each.provenance.kernels for each in past}:
             return False, f"faster, {times}, but its kernels or library were replaced by newer ones"
@@ -77,8 +79,8 @@ def judge(old: Best | None, new: Best, past: Iterable[Past]) -> tuple[bool, str]
 
 
 def _difference(before: Provenance, after: Provenance) -> str:
-    names = ("kernel source", "nvrtc", "driver", "cuBLASLt")
-    changed = zip(names, before.program, after.program, strict=True)
+    names = ("kernel source", "nvrtc", "driver", "cuBLASLt", "rotation in bytes")
+    changed = zip(names, map(str, before.program), map(str, after.program), strict=True)
     return ", ".join(f"{name} {old[:12]} is now {new[:12]}" for name, old, new in changed if old != new)
 
 

@@ -93,5 +93,7 @@ def names_of(families: Sequence[Family]) -> str:
 
 
 def source_of(provenance: Provenance) -> str:
-    """Digest of kernels, compiler, driver and library; only studies with the same digest may be merged."""
-    return hashlib.sha256("\n".join(provenance.program).encode()).hexdigest()[:16]
+    """Digest of kernels, compiler, driver, library and rotation; only studies with the same digest may be merged."""
+    *code, rotation_bytes = provenance.program
+    words = [*code, rotation_bytes] if rotation_bytes else code
+    return hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Final
 
 from space.devices import find_profile
 from space.family import is_own
+from space.rank import may_reach_power_limit
 from tuner.answering.staleness import staleness
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden
@@ -106,10 +107,19 @@ def _changes(best: Best, program: Program) -> list[str]:
         changes.append(f"driver {then.driver} is now {program.driver}")
     if then.cublaslt != program.cublaslt:
         changes.append(f"cuBLASLt {then.cublaslt or 'missing'} is now {program.cublaslt or 'missing'}")
+    if then.rotation_bytes != program.rotation_bytes and _memory_decides(best):
+        before = f"{then.rotation_bytes:,} bytes" if then.rotation_bytes else "three times L2"
+        changes.append(f"operands rotated through {before}, now through {program.rotation_bytes:,} bytes")
     if best.served and not own and then.kernel_source_digest != program.kernel_source_digest:
         # The answer stays `measured`: what it names is as it was. Its rivals are not.
         changes.append("our kernels have changed since they lost")
     return changes
+
+
+def _memory_decides(best: Best) -> bool:
+    """Whether its time depends on what a launch finds in L2."""
+    profile = find_profile(best.device)
+    return profile is None or not may_reach_power_limit(best.problem, profile)
 
 
 def _promise(store: Store, worker: Worker, best: Best, model: LearnedModel | None) -> list[str]:

@@ -15,7 +15,7 @@ from workers import errors
 from workers.builder import BuildCache, Builder
 from workers.errors import DriverError, ProcessError, WorkerError
 from workers.kernels.source import sources_digest
-from workers.measurement import DeviceFacts, Program, from_json
+from workers.measurement import ROTATION_BYTES, DeviceFacts, Program, from_json
 from workers.supervisor import Died, LostContext, Supervisor
 
 #: Limit for the first answer, which waits for the driver, the libraries and the verification kernels.
@@ -73,7 +73,8 @@ class GpuProcess:
         """The program that would run for a problem."""
         competing = families_for(self.facts.arch, problem)
         sources, libraries = sources_digest(competing, problem), self.libraries
-        return Program(sources, libraries["nvrtc"], self.facts.driver, libraries.get("cublaslt", ""))
+        cublaslt = libraries.get("cublaslt", "")
+        return Program(sources, libraries["nvrtc"], self.facts.driver, cublaslt, ROTATION_BYTES)
 
     def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         """One question to the GPU process.

@@ -18,18 +18,15 @@ from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Buffer, Stream, check
 from workers.cuda.kinds import runtime_of
 from workers.cuda.toolbox import ELEMENTS, GuardZone, Toolbox, pointer
+from workers.measurement import ROTATION_BYTES
 
 #: Bytes before and after each array. No kernel may write them, and what a kernel reads of them shows in its output.
 GUARD_BYTES: Final = 65_536
 #: Arrays start at multiples of this, as every allocator's do.
 ALIGN_BYTES: Final = 256
-#: Operands are rotated through this many times the size of L2 at least.
+#: Operands are rotated through this many times the size of L2 at least, and through `ROTATION_BYTES` if a replay's
+#: launches read as much.
 COLD_FACTOR: Final = 3
-#: And through this many bytes, if a replay's launches read as much. A program reads all weights of a model between two
-#: launches on the same ones. Where few rows meet weights, what a kernel keeps in L2 on purpose outlives four times its
-#: size: on an H200 with an L2 of 60 MB, prefetched lines gained 6 % of the time in rotations of 200 MB and lost 4 % in
-#: those of 600 MB, and the policy `evict_first` gained 1 % in 180 MB and lost 3 % in 2 GB (docs/kernels/memory.md).
-COLD_BYTES: Final = 4 << 30
 #: Share of the device's free memory that operands may use.
 MEMORY_SHARE: Final = 0.75
 MAX_COPIES: Final = 160
@@ -98,7 +95,7 @@ def cold_copies(read_bytes: int, l2_bytes: int, launches: int = 1) -> int:
     Args:
         launches: of a replay, which more copies must not make longer.
     """
-    return max(-(-COLD_FACTOR * l2_bytes // read_bytes) + 1, min(-(-COLD_BYTES // read_bytes), launches))
+    return max(-(-COLD_FACTOR * l2_bytes // read_bytes) + 1, min(-(-ROTATION_BYTES // read_bytes), launches))
 
 
 class Operands:

@@ -80,7 +80,7 @@ class CudaRound:
         facts, program = self._gpu.facts, self._gpu.program(self._problem)
         return Provenance(
             facts.name, facts.uuid, program.driver, program.nvrtc, program.kernel_source_digest, program.cublaslt,
-            own_version(), self._seed,
+            own_version(), self._seed, program.rotation_bytes,
         )  # fmt: skip
 
     def prepare(self) -> None:

@@ -802,6 +802,7 @@ declare namespace Api {
     cublaslt: string;
     gemmtune: string;
     seed: number;
+    rotation_bytes?: number;
   };
   type ProvenanceIn = {
     device: string;
@@ -812,6 +813,7 @@ declare namespace Api {
     cublaslt: string;
     gemmtune: string;
     seed: number;
+    rotation_bytes?: number;
   };
   type Ratio = {
     value: number;

@@ -163,6 +163,19 @@ def test_another_compiler_changes_our_kernels_alone(store: Store, config: Config
     assert [each.changes for each in compare(store, Device(TODAY), [best], None)] == [changes]
 
 
+def test_a_longer_rotation_makes_bests_stale_where_memory_decides(store: Store) -> None:
+    rotated = replace(TODAY, rotation_bytes=4 << 30)
+    found = {each.best.problem: each for each in compare(store, Device(rotated), store.bests(DEVICE), None)}
+    said = "operands rotated through three times L2, now through 4,294,967,296 bytes"
+    # Arithmetic takes at least half of the other's time.
+    assert {problem: each.changes for problem, each in found.items()} == {PROBLEM: (said,), OTHER: ()}
+    old = found[PROBLEM].best
+    (done,) = again(store, Device(rotated, slower=(old.config,)))
+    assert done.best is not None
+    assert (done.stands, done.moved, done.best.winner.provenance) == (True, True, rotated)
+    assert again(store, Device(rotated)) == []
+
+
 @pytest.mark.parametrize(("served", "changes"), [(True, ("our kernels have changed since they lost",)), (False, ())])
 def test_where_the_library_won_new_kernels_are_tried_again(
     store: Store, served: bool, changes: tuple[str, ...]

@@ -90,6 +90,8 @@ def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
         raise ResultRefused(f"the measurements are of GPU {provenance.device_uuid}, the worker registered {facts.uuid}")
     if any(len(value) > 200 for value in (provenance.driver, provenance.nvrtc, provenance.cublaslt)):
         raise ResultRefused("a version in the provenance is longer than 200 characters")
+    if not 0 <= provenance.rotation_bytes < 2**63:
+        raise ResultRefused(f"operands that rotate through {provenance.rotation_bytes} bytes: give 0 to 2^63 - 1")
     if not (_DIGEST.fullmatch(provenance.kernel_source_digest) and -(2**63) <= provenance.seed < 2**63):
         raise ResultRefused("the provenance names no kernel source digest, or a seed beyond 64 bits")
 

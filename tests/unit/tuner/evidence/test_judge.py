@@ -70,3 +70,15 @@ def test_a_slower_one_needs_a_program_that_nobody_had() -> None:
     assert (accepted, why) == (
         True, f"{slower}, but the old program is gone: kernel source eeeeeeeeeeee is now ffffffffffff"
     )  # fmt: skip
+
+
+def test_a_time_that_l2_flattered_gives_way_and_does_not_come_back() -> None:
+    rotated = replace(NEWER, rotation_bytes=4 << 30)
+    honest = best(6, 11.0, rotated)
+    assert judge(OLD, honest, []) == (
+        True,
+        "slower: 11 µs instead of 10 µs, but the old program is gone: rotation in bytes 0 is now 4294967296",
+    )
+    said = "9 µs instead of 11 µs, but its operands rotated through fewer bytes, of which L2 keeps a part"
+    for by in (NEWER, NEWEST):
+        assert judge(honest, best(7, 9.0, by), [Past(5, NEWER)]) == (False, said)
