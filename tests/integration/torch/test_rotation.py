@@ -1,0 +1,37 @@
+"""What the benchmark of rotations compares, and how it prints it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of  # noqa: E402
+from space.family import family_named  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+
+FEW = Gemm.parse("8x6144x4096")
+
+
+@pytest.mark.parametrize(
+    ("problem", "family", "knobs", "streamed"),
+    [
+        (FEW, "sm90_wgmma", {"swap_ab": 1}, "stream_a"),
+        (FEW, "sm90_wgmma", {"swap_ab": 0}, "stream_b"),
+        (Gemm.parse("6144x8x4096"), "sm90_wgmma", {"swap_ab": 0}, "stream_a"),
+        (FEW, "gemv", {}, "evict_first"),
+    ],
+)
+def test_the_weights_are_what_is_marked(problem: Gemm, family: str, knobs: dict[str, int], streamed: str) -> None:
+    found = hinted(problem, family_named(family).config(knobs))
+    assert {arm: config["cache_hint"] for arm, config in found.items()} == {"without": "none", "evict_first": streamed}
+
+
+def test_times_are_compared_with_those_in_the_largest_rotation() -> None:
+    us = {(regime, megabytes, arm): 10.0 for regime in REGIMES for megabytes in ROTATED_MB for arm in ARMS}
+    us["turns", ROTATED_MB[0], "evict_first"] = 9.0
+    seen = Seen(FEW, us)
+    assert "| turns | 10.00 / 10.00 / 10.00 / 10.00 | 10.00 / 10.00 / 10.00 / 10.00 | 9.00 / 10.00 " in lines_of(seen)[0]
+    turns, chain = changes([seen, seen])
+    assert turns.count("0.900 / 1.000 / 1.000 / 1.000") == 1
+    assert chain.count("1.000 / 1.000 / 1.000 / 1.000") == len(ARMS)
