@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of  # noqa: E402
-from space.family import family_named  # noqa: E402
-from space.kinds.gemm import Gemm  # noqa: E402
+from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of
+from space.family import family_named
+from space.kinds.gemm import Gemm
 
 FEW = Gemm.parse("8x6144x4096")
 
@@ -31,7 +31,10 @@ def test_times_are_compared_with_those_in_the_largest_rotation() -> None:
     us = {(regime, megabytes, arm): 10.0 for regime in REGIMES for megabytes in ROTATED_MB for arm in ARMS}
     us["turns", ROTATED_MB[0], "evict_first"] = 9.0
     seen = Seen(FEW, us)
-    assert "| turns | 10.00 / 10.00 / 10.00 / 10.00 | 10.00 / 10.00 / 10.00 / 10.00 | 9.00 / 10.00 " in lines_of(seen)[0]
+    in_turns, chained = lines_of(seen)
+    assert in_turns.count("10.00 / 10.00 / 10.00 / 10.00") == len(ARMS) - 1
+    assert in_turns.count("| 9.00 / 10.00 / 10.00 / 10.00 |") == 1
+    assert chained.count("10.00 / 10.00 / 10.00 / 10.00") == len(ARMS)
     turns, chain = changes([seen, seen])
     assert turns.count("0.900 / 1.000 / 1.000 / 1.000") == 1
     assert chain.count("1.000 / 1.000 / 1.000 / 1.000") == len(ARMS)
