@@ -205,7 +205,7 @@ def measured(best: Best) -> Answer:
     winner = best.winner.measurement
     return Answer(
         best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
-        why, median_interval_us(winner, best.device), taken(winner, winner.note if replay else ""),
+        why, median_interval_us(winner, best.device), taken(best, winner.note if replay else ""),
     )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def recorded(best: Best) -> Answer:
     )
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
-        median_interval_us(winner, best.device), taken(winner, winner.note),
+        median_interval_us(winner, best.device), taken(best, winner.note),
     )  # fmt: skip
 
 

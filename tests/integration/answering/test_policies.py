@@ -75,6 +75,19 @@ def test_a_time_that_an_early_launch_gained_beside_its_own_copies_says_so(
             assert any("overlapped its own copies" in ground for ground in found.grounds) == told
 
 
+@pytest.mark.parametrize(
+    ("hint", "rotation_bytes", "told"), [("stream_a", 0, True), ("stream_b", 4 << 30, False), ("none", 0, False)]
+)
+def test_a_time_that_l2_flattered_says_so(tmp_path: Path, hint: str, rotation_bytes: int, told: bool) -> None:
+    with Store.open(f"sqlite:///{tmp_path / 'old.db'}") as store, Store.open(f"sqlite:///{tmp_path / 'no.db'}") as none:
+        taken = measured(PLAIN.changed({"cache_hint": hint}), 10.0, PROBLEM, "final", policy=Policy.CHAIN)
+        by = replace(PROVENANCE, rotation_bytes=rotation_bytes)
+        kept = store.record_many(store.begin_study(study_key(PROBLEM)).id, [taken], by)
+        store.set_bests(bests_of(PROBLEM, kept, 1, {}))
+        for found in (answer(store, PROBLEM, DEVICE), answer(none, PROBLEM, DEVICE, recordings=store)):
+            assert any("kept a part of the weights in L2" in ground for ground in found.grounds) == told
+
+
 def test_the_command_takes_a_policy_or_neighbours(url: str) -> None:
     def said(*words: str) -> float:
         run = CliRunner().invoke(app, ["best", PROBLEM.shape, "--db", url, "--json", *words], catch_exceptions=False)
