@@ -266,6 +266,17 @@ def plain_twin(config: Config) -> Config:
     return config.changed({"pdl": 0, "prefetch_stages": 0}) if starts_early(config) else config
 
 
+def marks_weights(config: Config) -> bool:
+    """Whether tiles mark the weights that they load, so that L2 keeps older ones (docs/kernels/memory.md)."""
+    return str(config.knobs.get("cache_hint", "")).startswith("stream_")
+
+
+def bare_twin(config: Config) -> Config:
+    """The plain twin without marks on weights, as candidates are today: these gained only among copies."""
+    plain = plain_twin(config)
+    return plain.changed({"cache_hint": "none"}) if marks_weights(plain) else plain
+
+
 def early_twin(problem: Problem, config: Config) -> Config | None:
     """The config with programmatic dependent launch, for kernels around it that allow it.
 

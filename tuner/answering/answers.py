@@ -17,7 +17,7 @@ from space.devices import DeviceProfile, arch_measured, cards_called, find_profi
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError, SpaceError
 from space.explain import is_legal
-from space.families.common import early_twin, plain_twin
+from space.families.common import bare_twin, early_twin
 from space.family import family_for, family_named
 from space.plug import Family
 from space.problem import Problem
@@ -327,7 +327,7 @@ class _Question:
         best, changed = neighbour.best, staleness(neighbour.best)
         shape, policy = best.problem.size, best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
-        won = plain_twin(neighbour.config) == plain_twin(best.config)
+        won = bare_twin(neighbour.config) == bare_twin(best.config)
         place, of = ("winner", "") if won else ("runner-up", " for its winner")
         why = f"{self.problem.size} was not measured; the {place} of {shape} is legal for it, its time{under} scaled"
         # What was measured among such kernels needs no early launch put on.

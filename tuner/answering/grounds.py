@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from space.families.common import starts_early
+from space.families.common import marks_weights, starts_early
 from tuner.evidence.records import Best
 from workers.measurement import Policy
 
@@ -27,7 +27,6 @@ def taken(best: Best, note: str) -> tuple[str, ...]:
     alone = starts_early(winner.config) and winner.policy not in (Policy.CHAIN, Policy.CHAIN_PDL)
     count = len(winner.samples_us)
     samples = f"{count} sample{'s' * (count != 1)} of stage {winner.stage}"
-    streams = str(winner.config.knobs.get("cache_hint", "")).startswith("stream_")
-    kept = streams and not best.winner.provenance.rotation_bytes
+    kept = marks_weights(winner.config) and not best.winner.provenance.rotation_bytes
     said = samples, note, _BESIDE_COPIES if alone else "", _KEPT_IN_L2 if kept else ""
     return tuple(filter(None, said))

@@ -12,7 +12,7 @@ from space.config import Config
 from space.devices import DeviceProfile
 from space.elements import element_bytes
 from space.explain import is_legal
-from space.families.common import plain_twin
+from space.families.common import bare_twin
 from space.family import family_named
 from space.problem import Problem
 from tuner.evidence.records import Best
@@ -102,7 +102,7 @@ def _offered(
     # Only what was measured among kernels that let it start early is served so, and only where they are asked for.
     early = best.policy is asked is Policy.CHAIN_PDL
     alike = [config for config in both if config and config.family == best.config.family]
-    configs = alike if early else [plain_twin(config) for config in alike]
+    configs = alike if early else [bare_twin(config) for config in alike]
     family = family_named(best.config.family)
     if not family.own and not _aligned_as(best.problem, problem):
         return None

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
-from space.families.common import plain_twin
+from space.families.common import bare_twin, plain_twin
 from space.knobs import KnobValue
 from space.structures import by_structure
 from tuner.prediction.correction import Correction
@@ -67,8 +68,9 @@ class Order:
         self._ranking = np.argsort(expected.log_us, kind="stable")
         self._places = np.argsort(self._ranking)
         self._head = self._ranking[:REORDERED]
-        plain = map(plain_twin, winners)
-        known = dict.fromkeys(self._row[config] for config in plain if config in self._row)
+        # Candidates of a recording mark weights as their winners did, today's don't.
+        twins = chain.from_iterable((plain_twin(config), bare_twin(config)) for config in winners)
+        known = dict.fromkeys(self._row[config] for config in twins if config in self._row)
         self._first = [int(self._ranking[0]), *list(known)[:MOST_WINNERS]] if candidates else []
         self._taken = np.zeros(len(candidates), dtype=np.bool_)
         #: Log times by row; NaN for a candidate that failed.

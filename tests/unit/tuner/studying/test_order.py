@@ -65,6 +65,15 @@ def test_of_a_winner_that_starts_early_the_plain_twin_comes_right_after_the_firs
     assert order_of(configs, (early,)).take(3) == [configs[0], configs[200], configs[1]]
 
 
+def test_of_a_winner_that_marked_its_weights_the_candidate_comes_first_that_does_as_the_others() -> None:
+    configs = candidates(300)
+    marked = configs[200].changed({"cache_hint": "stream_b"})
+    assert order_of(configs, (marked,)).take(3) == [configs[0], configs[200], configs[1]]
+    # Candidates of a recording are what was measured then.
+    recorded = [config.changed({"cache_hint": "stream_b"}) for config in configs]
+    assert order_of(recorded, (marked,)).take(2) == [recorded[0], recorded[200]]
+
+
 def test_of_many_winners_a_few_come_first_and_none_once_others_were_measured() -> None:
     configs = candidates(300)
     winners = tuple(configs[100:110])
