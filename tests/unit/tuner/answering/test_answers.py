@@ -244,13 +244,6 @@ def test_what_was_measured_among_neighbours_that_allow_an_early_launch_is_served
     assert answer(bests, ASKED, DEVICE).config == plain_twin(early)
 
 
-def test_a_neighbour_that_marked_its_weights_is_answered_without() -> None:
-    marked = FAMILY.config({"cache_hint": "stream_b"})
-    found = answer(Bests(best_of("2048x4096x4032", marked, 50.0)), ASKED, DEVICE)
-    assert (found.source, found.config) == ("nearest", FAMILY.config({}))
-    assert "the winner of" in found.why
-
-
 def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:
     assert answer(Bests(best_of("1024x4096x4096", TILES[0], 80.0)), ASKED, DEVICE).source == "nearest"
     there = best_of("256x4096x4096", TILES[0], 20.0)
