@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -34,11 +34,13 @@ from gemmtune.torch import configure
 from space.devices import DeviceProfile, find_profile
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
+from tuner.evidence.records import Best
 from workers.build import Build, compile_source
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Borrowed, Launch, Module
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL
 
+T = TypeVar("T")
 #: Threads of a block of `move_bytes`; how many blocks a multiprocessor gets, and how L2 keeps what is read: the fastest
 #: of the four ways.
 THREADS: Final = 512
@@ -101,17 +103,27 @@ def bound_by_memory(problem: Gemm, profile: DeviceProfile) -> bool:
     return roofline_us(problem, profile) > problem.flops / profile.peak_tflops(problem.dtype) / 1e6
 
 
-def seen(name: str, problem: Gemm, served: Arm, ways: Mapping[str, Arm], expected_us: float, energy: Energy) -> Seen:
+def seen(
+    ways: Mapping[str, Arm], energy: Energy, name: str, problem: Gemm, best: Best, expected_us: float
+) -> Seen:
     """Times one problem."""
+    served = Arm(ours, partial(configure, Planted(best.config, best.winner.provenance.cublaslt), trusted=["measured"]))
     arms = {"torch": Arm(theirs(problem)), "served": served, **ways}
     timed = times(arms, sets_of(problem, launches_of(expected_us)), expected_us, energy, settles=False)
     least = {regime: min(timed[way].us[regime] for way in ways) for regime in REGIMES}
     return Seen(name, problem, {"torch": timed["torch"].us, "served": timed["served"].us, "floor": least})
 
 
-def measured(problems: Path, folders: Sequence[Path]) -> Iterator[Seen]:
-    """Measures each problem that memory bounds, with the best of the first store that has one."""
-    device, energy, ways = torch.cuda.get_device_name(), Energy(), floors(0)
+def measured(
+    problems: Path, folders: Sequence[Path], timed: Callable[[str, Gemm, Best, float], T]
+) -> Iterator[T]:
+    """What `timed` says of each problem that memory bounds.
+
+    Args:
+        folders: with stores; a problem's best is that of the first store that has one.
+        timed: takes a problem's name, the problem, its best, and about how many microseconds it takes.
+    """
+    device = torch.cuda.get_device_name()
     profile = find_profile(device)
     if profile is None:
         raise SystemExit(f"{device} has no profile: what bounds a product is not known")
@@ -124,10 +136,8 @@ def measured(problems: Path, folders: Sequence[Path]) -> Iterator[Seen]:
             if (best := store.best(problem, device)) is None:
                 continue
             del wanted[name]
-            source = Planted(best.config, best.winner.provenance.cublaslt)
-            served = Arm(ours, partial(configure, source, trusted=["measured"]))
             try:
-                yield seen(name, problem, served, ways, 2.0 + roofline_us(problem, profile), energy)
+                yield timed(name, problem, best, 2.0 + roofline_us(problem, profile))
             except RuntimeError as error:  # torch multiplies no such operands
                 print(f"{name}: {error}", flush=True)
             configure()
@@ -161,7 +171,7 @@ def main() -> int:
     lines = [f"| problem | MB | torch alone, µs | served | floor | {names} |", "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)
     rows = []
-    for one in measured(given.problems, given.stores):
+    for one in measured(given.problems, given.stores, partial(seen, floors(0), Energy())):
         rows.append(one)
         lines.append(line(one))
         print(lines[-1], flush=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,18 +20,17 @@ from typing import Final
 
 import torch
 
-from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
+from benchmarks.deployed_measuring import Planted, ours, sets_of, theirs
 from benchmarks.deployed_table import mean
 from benchmarks.deployed_timing import Arm, Graph, behind, in_turn, launches_of
-from benchmarks.floors import bound_by_memory, floors
-from benchmarks.named import named_problems
+from benchmarks.floors import floors, measured
 from benchmarks.published import add_out, publish
-from benchmarks.restored import stores_in
 from gemmtune.torch import configure
 from space.config import Config
-from space.devices import find_profile
+from space.families.sm90_wgmma.operands import operand_streamed
+from space.family import is_own
 from space.kinds.gemm import Gemm
-from space.rank import roofline_us
+from tuner.evidence.records import Best
 
 #: Megabytes of a rotation.
 ROTATED_MB: Final = (200, 600, 4_000, 16_000)
@@ -53,19 +52,21 @@ def hinted(problem: Gemm, config: Config) -> dict[str, Config]:
     """The config without a hint, and with weights that stream through L2."""
     streamed = "evict_first"
     if config.family != "gemv":
-        weights_are_a = (config["swap_ab"] == 1) == (problem.m <= problem.n)
+        weights_are_a = (config["swap_ab"] == 1) == (operand_streamed(problem) == "b")
         streamed = "stream_a" if weights_are_a else "stream_b"
     return {"without": config.changed({"cache_hint": "none"}), "evict_first": config.changed({"cache_hint": streamed})}
 
 
-def seen(problem: Gemm, config: Config, moved: Arm, expected_us: float) -> Seen:
-    """Times one problem at each size of rotation."""
+def seen(moved: Arm, _: str, problem: Gemm, best: Best, expected_us: float) -> Seen | None:
+    """Times one problem at each size of rotation; None where the library's algorithm is served, which has no hint."""
+    if not is_own(best.config):
+        return None
     most, small = launches_of(expected_us), torch.zeros(4096, device="cuda")
     every = sets_of(problem, most)
     drawn = len(every)
     arms = {"torch": Arm(theirs(problem)), "moved": moved} | {
         arm: Arm(ours, partial(configure, Planted(each, ""), trusted=["measured"]))
-        for arm, each in hinted(problem, config).items()
+        for arm, each in hinted(problem, best.config).items()
     }
     us = dict[tuple[str, int, str], float]()
     for megabytes in ROTATED_MB:
@@ -78,29 +79,6 @@ def seen(problem: Gemm, config: Config, moved: Arm, expected_us: float) -> Seen:
             graphs = {name: Graph.of(of(arm), every[:count], launches) for name, arm in arms.items()}
             us |= {(regime, megabytes, name): taken for name, taken in in_turn(graphs, TURNS_SECONDS).items()}
     return Seen(problem, us)
-
-
-def measured(problems: Path, stores: Path) -> Iterator[Seen]:
-    """Measures each problem that memory bounds, and for which a store's best is one of our own tiles or `gemv`."""
-    device, moved = torch.cuda.get_device_name(), floors(0)["2 a multiprocessor, kept"]
-    profile = find_profile(device)
-    if profile is None:
-        raise SystemExit(f"{device} has no profile: what bounds a product is not known")
-    wanted = [
-        (name, as_seen(problem)) for name, _, problem in named_problems(problems)
-        if not unlike(problem) and bound_by_memory(problem, profile)
-    ]  # fmt: skip
-    for store in stores_in(stores):
-        for name, problem in wanted:
-            best = store.best(problem, device)
-            if best is None or best.config.family not in ("sm90_wgmma", "gemv"):
-                continue
-            try:
-                yield seen(problem, best.config, moved, 2.0 + roofline_us(problem, profile))
-            except RuntimeError as error:  # torch multiplies no such operands
-                print(f"{name}: {error}", flush=True)
-            configure()
-            torch.cuda.empty_cache()
 
 
 def lines_of(one: Seen) -> list[str]:
@@ -132,7 +110,7 @@ def main() -> int:
     """Prints a row per problem, then means."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", type=Path)
-    options.add_argument("stores", type=Path, help="folder of backups with the bests")
+    options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
     heading = [
@@ -141,13 +119,16 @@ def main() -> int:
     ]  # fmt: skip
     print(*heading, sep="\n", flush=True)
     rows, lines = list[Seen](), list(heading)
-    for one in measured(given.problems, given.stores):
+    moved = floors(0)["2 a multiprocessor, kept"]
+    for one in measured(given.problems, given.stores, partial(seen, moved)):
+        if one is None:
+            continue
         rows.append(one)
         lines += lines_of(one)
         print(*lines[-2:], sep="\n", flush=True)
     lines += changes(rows)
     print(*lines[-2:], sep="\n")
-    publish("rotation", given.out, "\n".join(lines), read=[given.problems, given.stores])
+    publish("rotation", given.out, "\n".join(lines), read=[given.problems, *given.stores])
     return 0
 
 

@@ -9,7 +9,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
@@ -158,9 +158,16 @@ class Provenance:
 
     @property
     def digest(self) -> str:
-        """Content address of this record, the same as before there was `rotation_bytes`."""
-        left_out = set[str]() if self.rotation_bytes else {"rotation_bytes"}
-        return hashlib.sha256(_adapter(Provenance).dump_json(self, exclude=left_out)).hexdigest()
+        """Content address of this record."""
+        return hashlib.sha256(to_json(self.document)).hexdigest()
+
+    @property
+    def document(self) -> dict[str, str | int]:
+        """Its fields; those of a record that is older than `rotation_bytes` are as they were."""
+        written = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.rotation_bytes:
+            del written["rotation_bytes"]
+        return written
 
 
 @dataclass(frozen=True, slots=True)

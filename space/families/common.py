@@ -271,10 +271,14 @@ def marks_weights(config: Config) -> bool:
     return str(config.knobs.get("cache_hint", "")).startswith("stream_")
 
 
+def unmarked(config: Config) -> Config:
+    """The config without marks on weights, as candidates are today: these gained only among copies."""
+    return config.changed({"cache_hint": "none"}) if marks_weights(config) else config
+
+
 def bare_twin(config: Config) -> Config:
-    """The plain twin without marks on weights, as candidates are today: these gained only among copies."""
-    plain = plain_twin(config)
-    return plain.changed({"cache_hint": "none"}) if marks_weights(plain) else plain
+    """The plain twin without marks on weights."""
+    return unmarked(plain_twin(config))
 
 
 def early_twin(problem: Problem, config: Config) -> Config | None:

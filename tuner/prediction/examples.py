@@ -9,7 +9,7 @@ import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
+from space.families.common import unmarked
 from space.kind import problem_from_key
 from space.plug import Family
 from space.problem import Problem
@@ -27,9 +28,6 @@ from workers.recording import read_recording
 
 #: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
 LEAST_CANDIDATES: Final = 8
-#: A knob of which measurements teach nothing: recordings were made among copies of three to four times L2, where a hint
-#: gained what it had kept of them from one launch to the next on the same copy.
-HINT: Final = "cache_hint"
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,8 @@ def _group(
     Args:
         served: what was measured under the policy that decides.
     """
-    plain = partial(_without_hint, family, problem)
-    times = plain(settled(each for each in measured if each.config.family == family.name))
-    finals = plain({
+    times = _unmarked(settled(each for each in measured if each.config.family == family.name))
+    finals = _unmarked({
         one.config: one.median_us for one in served
         if one.stage == "final" and one.outcome is Outcome.CORRECT and one.config.family == family.name
     })  # fmt: skip
@@ -125,14 +122,14 @@ def _group(
     return Group(problem, device, tuple(times), np.array(list(times.values())), finals)
 
 
-def _without_hint(family: Family, problem: Problem, times: Mapping[Config, float]) -> dict[Config, float]:
-    """The times, of configs without a hint if worth rules ask for none; of two that become one, the shorter."""
-    plain = family.columns(problem, [family.config({})])
-    rules = [rule for rule in family.worth if HINT in rule.reads]
-    if not all(rule.mask(plain).all() for rule in rules):
-        return dict(times)
+def _unmarked(times: Mapping[Config, float]) -> dict[Config, float]:
+    """The times, as those of configs that mark no weights; of two that become one, the shorter.
+
+    Recordings were made among copies of three to four times L2, where a mark gained what it had kept of them from one
+    launch to the next on the same copy.
+    """
     found: dict[Config, float] = {}
     for config, time in times.items():
-        bare = config.changed({HINT: "none"}) if rules else config
+        bare = unmarked(config)
         found[bare] = min(time, found.get(bare, time))
     return found

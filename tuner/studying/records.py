@@ -94,6 +94,6 @@ def names_of(families: Sequence[Family]) -> str:
 
 def source_of(provenance: Provenance) -> str:
     """Digest of kernels, compiler, driver, library and rotation; only studies with the same digest may be merged."""
-    *code, rotation_bytes = provenance.program
-    words = [*code, rotation_bytes] if rotation_bytes else code
-    return hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:16]
+    # Without a rotation it is what it was before there were any.
+    words = (str(word) for word in provenance.program if word != 0)
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]

@@ -42,19 +42,13 @@ def entry(best: Best) -> dict[str, Any]:
         "verification": fields(measurement.verification) if measurement.verification else None,
         "clocks": fields(measurement.clocks) if measurement.clocks else None,
         "build_digest": measurement.build_digest,
-        "provenance": _provenance(provenance),
+        "provenance": provenance.document,
         "measurement_id": best.winner.id,
         "study_id": best.winner.study_id,
         "taken_at": best.winner.taken_at.isoformat(),
         "tried": best.tried,
         "failed": best.failed,
     }
-
-
-def _provenance(provenance: Provenance) -> dict[str, Any]:
-    """Its fields; a document that is older than `rotation_bytes` stays as it was."""
-    written = fields(provenance)
-    return written if provenance.rotation_bytes else {n: v for n, v in written.items() if n != "rotation_bytes"}
 
 
 def best_of(device: str, content: dict[str, Any]) -> Best:

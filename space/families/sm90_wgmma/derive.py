@@ -10,7 +10,7 @@ from space.arch import WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn, kept
 from space.families.common import SEMAPHORE_BYTES, counted, extent_m, extent_n, input_bytes, output_bytes
 from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b, operand_streamed
 from space.instructions import setmaxnreg, wgmma
 from space.instructions.tma import MBARRIER_BYTES
 from space.kinds.gemm import SCALES, Gemm
@@ -137,10 +137,9 @@ def streams_weights(problem: Gemm) -> bool:
 
 def streams_large_rows(problem: Gemm) -> bool:
     """Whether rows of K-major weights stream, so many that clusters along K pay even if tiles fill the GPU."""
-    weights = "b" if problem.m <= problem.n else "a"
     weights_bytes = max(problem.m, problem.n) * problem.k * problem.batch * input_bytes(problem)
     few, large = min(problem.m, problem.n) <= WHOLE_ROWS_UP_TO, weights_bytes >= LARGE_WEIGHTS_BYTES
-    return few and large and not lies_mn_major(problem, weights)
+    return few and large and not lies_mn_major(problem, operand_streamed(problem))
 
 
 def stored_row_bytes(c: Columns) -> IntColumn:

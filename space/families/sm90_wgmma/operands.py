@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -47,6 +48,11 @@ def needs_packing(problem: Gemm, operand: str) -> bool:
     if problem.batch > 1 and stride_gap_bytes(extent * problem.k * size):
         return True
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
+
+
+def operand_streamed(problem: Gemm) -> Literal["a", "b"]:
+    """The problem's operand with more rows, which few rows of the other one meet: its weights."""
+    return "b" if problem.m <= problem.n else "a"
 
 
 def pitch_bytes(problem: Gemm, operand: str) -> int:

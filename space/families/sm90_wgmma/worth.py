@@ -27,7 +27,7 @@ from space.families.sm90_wgmma.derive import (
     streams_large_rows,
     streams_weights,
 )
-from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import lies_mn_major, mn_major_a, mn_major_b, operand_streamed
 from space.instructions import wgmma
 from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
@@ -85,7 +85,7 @@ def _stages_deep(c: Columns) -> BoolColumn:
 
 def _weights_are_a(c: Columns) -> BoolColumn:
     """Whether the operand with more rows, which is read once, is the kernel's A."""
-    column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
+    column: BoolColumn = (c["swap_ab"] == 1) == np.bool_(operand_streamed(c.problem) == "b")
     return column
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of
-from space.family import family_named
-from space.kinds.gemm import Gemm
+from benchmarks.floors import measured  # noqa: E402
+from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of  # noqa: E402
+from space.family import family_named  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.support import DEVICE  # noqa: E402
+from tuner.evidence.records import Best  # noqa: E402
 
 FEW = Gemm.parse("8x6144x4096")
 
@@ -38,3 +43,23 @@ def test_times_are_compared_with_those_in_the_largest_rotation() -> None:
     turns, chain = changes([seen, seen])
     assert turns.count("0.900 / 1.000 / 1.000 / 1.000") == 1
     assert chain.count("1.000 / 1.000 / 1.000 / 1.000") == len(ARMS)
+
+
+def test_each_problem_is_timed_with_the_best_of_the_first_store_that_has_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
+    folders = [Path("benchmarks/stores/h200_few_rows"), Path("benchmarks/stores/h200_now")]
+    asked = list[str]()
+
+    def timed(name: str, problem: Gemm, best: Best, expected_us: float) -> Gemm:
+        asked.append(name)
+        if problem.dtype == "int8":
+            raise RuntimeError("not here")
+        assert best.problem == problem
+        assert expected_us > 2
+        return problem
+
+    timed_few = list(measured(Path("benchmarks/problems/few_rows.json"), folders, timed))
+    assert len(asked) == len(set(asked)) == 24
+    assert len(timed_few) == 24 - capsys.readouterr().out.count(": not here") < 24
