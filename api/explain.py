@@ -45,7 +45,7 @@ class ExplainIn(Body):
 
 
 @fields_of(
-    Explanation, problem=ProblemOut, config=ConfigOut, nearest=ConfigOut | None, legal=bool,
+    Explanation, problem=ProblemOut, config=ConfigOut, nearest=ConfigOut | None, legal=bool, judged=bool,
     change=Annotated[str | None, BeforeValidator(lambda change: change or None)],
 )  # fmt: skip
 class ExplanationOut(BaseModel):
@@ -56,5 +56,8 @@ class ExplanationOut(BaseModel):
     "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses()
 )  # fmt: skip
 def explain_config(body: ExplainIn) -> Explanation:
-    """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error."""
+    """Checks a config against the rules. An illegal config answers `legal: false`; a malformed one is an error.
+
+    `judged: false` says that the family has no rules: its library alone knows what is legal.
+    """
     return explain(*body.asked())

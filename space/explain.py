@@ -62,6 +62,11 @@ class Explanation:
         """Whether the config breaks no legal rule."""
         return not self.broken
 
+    @property
+    def judged(self) -> bool:
+        """Whether its family has legal rules; where it has none, as `cublaslt`, the library alone knows what is legal."""
+        return bool(family_named(self.config.family).legal)
+
 
 def explain(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> Explanation:
     """Explains one config. An illegal config is explained, not refused."""

@@ -65,4 +65,5 @@ async def explain_neighbours(body: ExplainIn, views: ViewsDependency) -> dict[st
     """What every single change of a config does: legal, not worth trying, or illegal and by which rules."""
     asked = body.asked()
     found = await views.run(lambda: neighbours(*asked))
-    return fields(found.explanation) | {"legal": found.explanation.legal} | fields(found)
+    said = found.explanation
+    return fields(said) | {"legal": said.legal, "judged": said.judged} | fields(found)

@@ -11,7 +11,7 @@ from space.config import parse_knobs
 from space.enumerate import Space, enumerate_all
 from space.explain import Explanation
 from space.explain import explain as explain_config
-from space.family import family_named, family_with, is_own
+from space.family import family_named, family_with
 from space.nearest import MAX_CHANGES
 from space.plug import Family
 from space.problem import Problem
@@ -46,7 +46,7 @@ def explain(
     plug = family_named(family) if family else family_with(profile.arch.name, knobs, problem)
     said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
-        emit(fields(said) | {"legal": said.legal, "change": said.change or None})
+        emit(fields(said) | {"legal": said.legal, "judged": said.judged, "change": said.change or None})
     else:
         _print_explanation(said)
     if not said.legal:
@@ -120,7 +120,7 @@ def _removed(found: Space) -> list[tuple[Rule, int]]:
 
 def _print_explanation(said: Explanation) -> None:
     verdict = "legal" if said.legal else "illegal"
-    if not is_own(said.config):
+    if not said.judged:
         verdict = f"{said.config.family} alone knows what is legal"
     console.print(f"{verdict} for {said.problem.title} on {said.arch}: {said.config.knobs_text}")
     for entry in said.broken:

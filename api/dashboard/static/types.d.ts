@@ -418,6 +418,7 @@ declare namespace Api {
     change: string | null;
     derived: Record<string, number>;
     legal: boolean;
+    judged: boolean;
   };
   type FactsIn = {
     name: string;
@@ -668,6 +669,7 @@ declare namespace Api {
     change: string | null;
     derived: Record<string, number>;
     legal: boolean;
+    judged: boolean;
     knobs: KnobStatesOut[];
     smem: SharedMemoryOut | null;
     registers: RegistersOut | null;

@@ -188,7 +188,13 @@ class TestExplain:
     def test_a_legal_config_has_its_derived_values(self, http: TestClient) -> None:
         body = http.post("/v1/explain", json={"problem": ASKED}).json()
         assert body["legal"]
+        assert body["judged"]
         assert body["derived"]["threads"] == 384
+
+    @pytest.mark.parametrize("route", ["/v1/explain", "/v1/explain:neighbours"])
+    def test_where_the_library_alone_knows_what_is_legal_the_answer_says_so(self, http: TestClient, route: str) -> None:
+        body = http.post(route, json={"problem": ASKED, "family": "cublaslt"}).json()
+        assert (body["judged"], body["broken"]) == (False, [])
 
     @pytest.mark.parametrize(
         ("body", "kind"),
