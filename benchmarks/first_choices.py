@@ -131,12 +131,10 @@ def main() -> None:
     options.add_argument("known", type=Path, help="a list of problems, or a folder with files of `gemmtune backup`")
     options.add_argument("--device", type=int, default=0)
     options.add_argument("--tune", type=int, default=48, metavar="N", help="candidates that a problem's search tries")
-    options.add_argument("--cache", type=Path, help="keep builds here")
     add_out(options)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        cache = given.cache or Path(work)
-        bench, builder = Bench(given.device, cache), Builder(cache)
+    with tempfile.TemporaryDirectory() as builds:
+        bench, builder = Bench(given.device, Path(builds)), Builder(Path(builds))
         builder.arch = bench.facts.arch
         choice = model_for(bench.facts.name)
         if (model := choice.model) is None:

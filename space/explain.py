@@ -64,7 +64,7 @@ class Explanation:
 
     @property
     def judged(self) -> bool:
-        """Whether its family has legal rules; where it has none, as `cublaslt`, the library alone knows what is legal."""
+        """Whether its family has legal rules; where it has none, like `cublaslt`, its library alone knows."""
         return bool(family_named(self.config.family).legal)
 
 
