@@ -19,7 +19,6 @@ from gemmtune.torch.operands import (
     OUTPUT_OF,
     Refused,
     check_composed,
-    check_devices,
     check_output,
     output_dtype,
     output_shape,
@@ -221,8 +220,10 @@ def _meta(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
     out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    check_devices(a, b, bias, source)
-    return a.new_empty(output_shape(a, b), dtype=output_dtype(a, out_dtype))
+    dtype = output_dtype(a, out_dtype)
+    check_composed(a, b, bias, source, dtype)
+    scaling_of(a, b, scale_a, scale_b)
+    return a.new_empty(output_shape(a, b), dtype=dtype)
 
 
 def _out(
@@ -241,7 +242,10 @@ def _meta_out(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
     promoted: bool, out: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
 ) -> None:  # fmt: skip
-    check_output(out, output_shape(a, b), output_dtype(a, out.dtype), a.device)
+    dtype = output_dtype(a, out.dtype)
+    check_output(out, output_shape(a, b), dtype, a.device)
+    check_composed(a, b, bias, source, dtype)
+    scaling_of(a, b, scale_a, scale_b)
 
 
 _LIBRARY.define(f"gemm({_ARGUMENTS}, {_SCALES}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))

@@ -57,6 +57,20 @@ def test_a_call_with_gradients_is_refused_as_one_without(given: dict[str, object
         gemm(a, operands.pop("b"), **operands)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("into", [False, True], ids=["made", "out"])
+@pytest.mark.parametrize(("given", "said"), [
+    ({"bias": torch.empty(1)}, r"bias is \(1,\)"), ({"source": torch.empty(8)}, r"source is \(8,\)"),
+    ({"scale_a": torch.empty(3), "scale_b": torch.empty(8)}, r"scales are \(3,\) and \(8,\): give one number each"),
+    ({"scale_a": torch.empty(1)}, "scale_b is missing"),
+], ids=["bias", "source", "scales", "one scale"])  # fmt: skip
+def test_operands_without_memory_are_refused_as_others(into: bool, given: dict[str, torch.Tensor], said: str) -> None:
+    dtype = torch.float8_e4m3fn
+    a, b = torch.empty(4, 32, dtype=dtype, device="meta"), torch.empty(32, 8, dtype=dtype, device="meta")
+    out = {"out": torch.empty(4, 8, dtype=BF16, device="meta")} if into else {}
+    with pytest.raises(Refused, match=said):
+        gemm(a, b, **{name: tensor.to("meta") for name, tensor in given.items()}, **out)
+
+
 def test_gradients_need_no_layout_of_the_kernels() -> None:
     a = random(1, 33).requires_grad_()
     found = gemm(a[:, :32].expand(4, 32), random(32, 8), bias=random(1).expand(8), source=random(8, 4).t())
