@@ -112,7 +112,7 @@ def weighted(shapes: Shapes, device: DeviceProfile) -> list[Weighted]:
 
 def as_csv(listed: Sequence[tuple[Problem, int]]) -> str:
     """The list as CSV that `gemmtune campaign` and `gemmtune shapes` read: the problems' fields, and `count`."""
-    kinds = {problem.kind for problem, _ in listed}
+    kinds = {problem.kind for problem, _ in listed} or {DEFAULT_KIND}
     names = list(dict.fromkeys(field.name for kind in sorted(kinds) for field in KINDS[kind].fields))
     with_kind = ["kind"] if kinds - {DEFAULT_KIND} else []
     out = io.StringIO()

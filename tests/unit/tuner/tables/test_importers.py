@@ -283,6 +283,11 @@ def test_what_is_written_is_read_back(read: Read) -> None:
     assert list(read("shapes.csv", as_csv(listed)).counts.items()) == listed
 
 
+def test_a_list_of_nothing_is_read_back(read: Read) -> None:
+    # `gemmtune.torch.record` and `gemmtune shapes --out` write one where everything was left out.
+    assert read("shapes.csv", as_csv([])).counts == {}
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
