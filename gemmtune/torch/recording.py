@@ -161,12 +161,12 @@ def record(path: str | Path) -> Iterator[Recording]:
     Raises:
         ExportError: the file can't be written; before anything runs, where that shows by then.
     """
-    recording = Recording()
-    # The program may take hours.
-    check_exportable(Path(path))
+    # The program may take hours, and change its folder.
+    recording, out = Recording(), Path(path).absolute()
+    check_exportable(out)
     with _EAGER, _Mode(recording):
         yield recording
-    export_file(Path(path), as_csv(list(recording.shapes.counts.items())).encode())
+    export_file(out, as_csv(list(recording.shapes.counts.items())).encode())
 
 
 def _array(value: object) -> Array | None:

@@ -41,6 +41,18 @@ def test_a_program_that_fails_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_program_that_changes_its_folder_finds_its_list_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with record("shapes.csv"):
+        torch.mm(*operands(8, 8, 8))
+        monkeypatch.chdir(tmp_path / "run")
+    assert shapes_of([tmp_path / "shapes.csv"]).counts == {Gemm.of(8, 8, 8): 1}
+    assert list((tmp_path / "run").iterdir()) == []
+
+
 def test_the_profilers_own_trace_is_read(tmp_path: Path) -> None:
     model = torch.nn.Linear(64, 32, dtype=BF16)
     activities = [torch.profiler.ProfilerActivity.CPU]
