@@ -190,6 +190,7 @@ def configure(
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     if isinstance(source, str | Path) and source:
         _check_there(str(source))
+        source = _from_anywhere(str(source))
     with _LOCK:
         if CHOSEN.store is not None:
             # Whoever still asks it opens a connection anew.
@@ -219,7 +220,7 @@ def _open(asked: _Configuration) -> Source:
     text, trusted, neighbours = str(asked.named or ""), asked.trusted, asked.neighbours
     if text.lower().startswith(("http://", "https://")):
         return Service(Client(text, token=asked.token, insecure=asked.insecure), trusted, neighbours)
-    path = Path(expanduser(text))
+    path = Path(text)
     if text and is_folder(path):
         return exact(path)
     if text.endswith(".json"):
@@ -231,6 +232,11 @@ def _open(asked: _Configuration) -> Source:
     # What was named is only read: an empty store in place of a misspelt bundle would go on with guesses.
     asked.store = Store.open(database_url(text), create=False) if text else Store.open(settings().db_url)
     return Bests(asked.store, trusted, neighbours)
+
+
+def _from_anywhere(text: str) -> str:
+    """A path as it is from every folder: a program may change its own before its first product."""
+    return text if "://" in text else str(Path(expanduser(text)).absolute())
 
 
 def _check_there(text: str) -> None:

@@ -84,6 +84,26 @@ def test_a_path_in_the_home_folder_that_is_there_is_opened(
         configure()
 
 
+@pytest.mark.parametrize("named", ["table.json", Path("bundle"), "store.db"])
+def test_a_path_is_that_of_the_folder_in_which_it_was_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | Path
+) -> None:
+    # A program that changes its folder before its first product ran all of them on torch's own kernels.
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(WON))))
+    for folder in ("bundle", "run"):
+        (tmp_path / folder).mkdir()
+    Store.open(f"sqlite:///{tmp_path}/store.db").close()
+    monkeypatch.setattr(sources, "exact", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    try:
+        configure(named)
+        monkeypatch.chdir(tmp_path / "run")
+        found = sources.chosen()
+        assert found == tmp_path / "bundle" or isinstance(found, sources.Bests)
+    finally:
+        configure()
+
+
 def test_an_unknown_users_home_is_a_path_at_which_nothing_is() -> None:
     with pytest.raises(TableError, match="is not there: give"):
         configure("~nobody-has-this-name/table.json")
