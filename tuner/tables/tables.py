@@ -152,7 +152,8 @@ def _check(best: Best) -> None:
     """Checks what programs compute with: a hash proves that a table is whole, not what is in it.
 
     Raises:
-        ValueError: a time or a ratio is no positive number, or a version, the device or the note is no text.
+        ValueError: a time or a ratio is no positive number, or a version, the device, the build or the note is no
+            text.
     """
     measurement, provenance = best.winner.measurement, best.winner.provenance
     ratios = [each for each in (best.versus_first, best.versus_best) if each is not None]
@@ -164,9 +165,9 @@ def _check(best: Best) -> None:
     for version in versions:
         if not isinstance(version, str):
             raise ValueError(f"{best.problem.key} has {repr(version)[:80]} for a version")
-    for text in (best.device, measurement.note):
+    for text in (best.device, measurement.build_digest, measurement.note):
         if not isinstance(text, str):
-            raise ValueError(f"{best.problem.key} has {repr(text)[:80]} for a device or a note")
+            raise ValueError(f"{best.problem.key} has {repr(text)[:80]} for a device, a build or a note")
 
 
 def library_in(document: Mapping[str, Any], path: Path) -> frozenset[str]:

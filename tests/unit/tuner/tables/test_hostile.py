@@ -216,13 +216,15 @@ def test_a_whole_table_whose_content_can_not_be_is_refused(
             exact(tmp_path / "t.json", guard=guard)
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", 5), ("device", None), ("note", ["x"]), ("note", 5)])
+@pytest.mark.parametrize(("name", "value"), [
+    ("device", 5), ("device", None), ("note", ["x"]), ("note", 5), ("build_digest", True), ("build_digest", None),
+])  # fmt: skip
 def test_a_whole_table_whose_words_are_no_text_is_refused(tmp_path: Path, name: str, value: object) -> None:
     document = json.loads(canonical(table(entry(WON))))
     (document if name == "device" else document["entries"][0])[name] = value
     document["content"] = content_of(document)
     (tmp_path / "t.json").write_text(json.dumps(document))
-    with pytest.raises(TableError, match=r"t\.json is not a table .* for a device or a note"):
+    with pytest.raises(TableError, match=r"t\.json is not a table .* for a device, a build or a note"):
         read_table(tmp_path / "t.json")
 
 
