@@ -128,12 +128,12 @@ def page(session: Session, problem: Problem, device: str, after: int = 0, limit:
     return [_change(*row) for row in session.execute(query.where(_READABLE).order_by(BestChangeRow.id).limit(limit))]
 
 
-def removed_after(session: Session, version: int, limit: int) -> list[tuple[int, Removed]]:
-    """Removals of bests after `version`, each with its number, in order."""
+def removed_between(session: Session, version: int, last: int, limit: int) -> list[tuple[int, Removed]]:
+    """Removals of bests after `version`, up to `last`, each with its number, in order."""
     query = select(BestChangeRow.version, ProblemRow.key, DeviceRow.name, DeviceRow.kind)
     query = query.join(BestChangeRow.problem).join(BestChangeRow.device)
     query = query.where(BestChangeRow.measurement_id.is_(None), BestChangeRow.version > version)
-    rows = session.execute(query.order_by(BestChangeRow.version).limit(limit))
+    rows = session.execute(query.where(BestChangeRow.version <= last).order_by(BestChangeRow.version).limit(limit))
     return [(number, Removed(key, name, kind)) for number, key, name, kind in rows]
 
 

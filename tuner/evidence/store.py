@@ -258,8 +258,11 @@ class Store:
         """
         query = bests.SELECTED.where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
-            found = [(row.version, bests.followed(row._asdict())) for row in session.execute(query)]
-            gone = best_changes.removed_after(session, version, limit)
+            # PostgreSQL shows each statement what is committed by then: a late removal would hide a best before it.
+            last = changes.read(session)["best"]
+            rows = session.execute(query.where(BestRow.version <= last))
+            found = [(row.version, bests.followed(row._asdict())) for row in rows]
+            gone = best_changes.removed_between(session, version, last, limit)
         return sorted([*found, *gone], key=lambda change: change[0])[:limit]
 
     def best_index(self, rows: int) -> Iterator[tuple[str, str, Sequence[Sequence[Any]]]]:

@@ -160,7 +160,7 @@ class Feed:
             .order_by(BestRow.version).limit(MOST_BESTS + 1)
         )  # fmt: skip
         rows = session.execute(query).all()
-        removed = [each for each in best_changes.removed_after(session, seen, MOST_BESTS + 1) if each[0] <= version]
+        removed = best_changes.removed_between(session, seen, version, MOST_BESTS + 1)
         if len(rows) + len(removed) > MOST_BESTS:
             yield Event("best", {"many": version - seen, "version": version})
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import NothingMeasured
-from tuner.evidence import measurements, revocations, tokens
+from tuner.evidence import bests, measurements, revocations, tokens
 from tuner.evidence.quick_bests import QuickBests
-from tuner.evidence.records import Author, Best
+from tuner.evidence.records import Author, Best, Removed, Unreadable
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 
@@ -123,14 +123,40 @@ def test_who_follows_changes_meets_the_last_one(store: Store) -> None:
     assert last() == store.changed()["best"]
 
 
-def test_a_best_that_is_restored_where_none_is_left_is_served(store: Store) -> None:
-    number = tokens.make(store, "node", ["work"])[0].id
+def test_who_follows_changes_misses_none_that_comes_while_it_reads(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL shows each statement of a transaction what was committed by then."""
+    _reported_by(store, "node")
+    put(store, ELSEWHERE, 4.0, device=OTHER)
+    followed, late = bests.followed, list[Best]()
+
+    def read(columns: Mapping[str, Any]) -> Best | Unreadable:
+        if not late:
+            late.append(put(store, BURST, 5.0, problem=PROBLEM))
+            revocations.revoke(store, token="node")
+        return followed(columns)
+
+    monkeypatch.setattr(bests, "followed", read)
+    found = store.bests_after(0, 10)
+    found += store.bests_after(found[-1][0], 10)
+    assert late[0] in [each for _, each in found]
+    assert isinstance(found[-1][1], Removed)
+
+
+def _reported_by(store: Store, token: str) -> None:
+    """Stores the first best of `NEAR`, reported with a new token."""
+    number = tokens.make(store, token, ["work"])[0].id
     study = store.begin_study(study_key(NEAR))
     with store.transaction(writes=True) as session:
         place = replace(measurements.Place.of(session, study.id), author=Author(token_id=number))
         prepared = measurements.prepare(session, place, [measured(CHAINED, 10.0, NEAR, "final")], PROVENANCE)
-        (first,) = measurements.insert_prepared(session, prepared)
-    store.set_bests([Best(NEAR, DEVICE, "cuda", first, None, None, None, 1, {})])
+        (reported,) = measurements.insert_prepared(session, prepared)
+    store.set_bests([Best(NEAR, DEVICE, "cuda", reported, None, None, None, 1, {})])
+
+
+def test_a_best_that_is_restored_where_none_is_left_is_served(store: Store) -> None:
+    _reported_by(store, "node")
     better = keep_best(store, NEAR, us=5.0)
     undone = store.roll_back(NEAR, DEVICE, store.best_changes(NEAR, DEVICE)[-1].id)
     elsewhere = put(store, ELSEWHERE, 4.0, device=OTHER)

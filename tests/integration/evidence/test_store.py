@@ -245,6 +245,7 @@ def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store:
             "INSERT INTO best_change (problem_id, device_id, policy, reason, at, version) "
             "SELECT problem_id, device_id, policy, 'revoked', CURRENT_TIMESTAMP, 9 FROM best WHERE version = 1"
         ))  # fmt: skip
+        session.execute(sa.text("UPDATE counter SET value = 9 WHERE name = 'best'"))
     assert store.bests_after(2, 10) == [(9, Removed("conv2d/64x64x3x3", DEVICE, "cuda"))]
 
 
