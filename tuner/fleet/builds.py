@@ -29,7 +29,7 @@ from space.problem import Problem
 from tuner.cubins import fault_of, release_of
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.campaign_models import BuildRow
-from tuner.evidence.codec import config_of, utc
+from tuner.evidence.codec import utc
 from tuner.evidence.columns import check_text
 from tuner.evidence.store import Store
 from workers.build import Build as Build
@@ -193,7 +193,11 @@ def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, st
         if found is None:
             continue
         about, cubin = found
-        source = source_of(problem_from_key(about.problem_key), config_of(about.config_key), about.arch)
+        try:
+            source = source_of(problem_from_key(about.problem_key), config_named(about.config_key), about.arch)
+        except SpaceError as error:
+            yield about, f"this version can't compile it: {error}"
+            continue
         made = compile_source(source, about.arch, None)
         if not isinstance(made, Build):
             yield about, f"its source does not compile: {made.reason}"

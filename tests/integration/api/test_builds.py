@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
+from sqlalchemy.orm import undefer
 
 from api import bodies
 from api.access import AccessPolicy
@@ -164,6 +165,22 @@ def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Stor
     assert [why for _, why in builds.verify(store, 10, 0)] == [""]
     forge(store, made)
     assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes differ from what its source compiles to"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"config_key": "wgmma/knob=1"}, {"config_key": f"{CONFIG.key},later=1"}, {"problem_key": "conv2d/8x8"}]
+)
+def test_verify_goes_on_after_a_build_of_another_version(
+    store: Store, made: Build, changed: dict[str, str]
+) -> None:
+    builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, ARCH, made), "node-7")
+    with store.transaction(writes=True) as session:
+        row = session.scalars(select(BuildRow).options(undefer(BuildRow.cubin))).one()
+        values = {column.key: getattr(row, column.key) for column in BuildRow.__table__.columns}
+        session.add(BuildRow(**values | {"id": row.id + 1, "digest": "0" * 64} | changed))
+    found = {build.digest: why for build, why in builds.verify(store, 10, 0)}
+    assert found[made.digest] == ""
+    assert "this version can't compile it" in found["0" * 64]
 
 
 class Failing:
