@@ -259,8 +259,9 @@ class _EventFeed:
             self._since = self._first
 
     def _ends(self) -> bool:
-        status, running = self._progress["campaign"]["status"], self._progress["rounds_running"]
-        return status in ("finished", "cancelled") and not running
+        # A sweep skips what still waits when a campaign is cancelled.
+        left = any(self._progress["problems"][status] for status in ("waiting", "open"))
+        return self._progress["campaign"]["status"] in ("finished", "cancelled") and not left
 
     def _results(self) -> list[ServerSentEvent]:
         """Results of the next page."""

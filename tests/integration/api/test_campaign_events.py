@@ -66,6 +66,22 @@ def test_results_before_a_clock_was_set_back_hide_none_after_it(
     assert [event.event for event in feed.poll()] == ["result", "progress", "end"]
 
 
+def test_a_cancelled_campaign_ends_after_what_it_skips(store: Store) -> None:
+    fleet = Fleet(store)
+    campaign = fleet.campaign(PROBLEMS[:2])
+    hand, feed = fleet.hand(), _EventFeed(store, campaign.id, SINCE, lambda: None)
+    task = hand.claimed()
+    fleet.campaigns.cancel(campaign.id)
+    assert [event.event for event in feed.poll()] == ["progress"]
+    hand.work(task)
+    # The next sweep is half a second away.
+    assert "end" not in [event.event for event in feed.poll()]
+    fleet.sweeper.sweep()
+    *told, end = feed.poll()
+    assert "result" in [event.event for event in told]
+    assert (end.event, end.data["progress"]["problems"]["waiting"]) == ("end", 0)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 2])
 def test_a_poll_reads_one_page_and_a_cut_stream_loses_no_result(
     store: Store, monkeypatch: pytest.MonkeyPatch, cut: int
