@@ -192,7 +192,8 @@ class MeasurementColumns:
         # Fewer than before: another store was restored here.
         if rows.step != step or total < before or last < seen:
             seen, rows = wanted.after, Rows(step)
-        rows.add(_read(session, _conditions(replace(wanted, after=seen)), step))
+        # PostgreSQL shows this statement what was committed after the first: the next question would read it again.
+        rows.add(_read(session, [*_conditions(replace(wanted, after=seen)), _Row.id <= last], step))
         if wanted.after == 0:
             self._kept[wanted] = last, total, rows
             while len(self._kept) > MOST_KEPT:

@@ -16,7 +16,7 @@ from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
-from tuner.views import bests, campaigns, studies
+from tuner.views import bests, campaigns, measurements, studies
 from tuner.views import feed as feeds
 from tuner.views.bests import BestColumns
 from tuner.views.drift import drift
@@ -152,3 +152,22 @@ def test_the_fleet(store: Store) -> None:
     assert running.progress is not None
     assert campaigns.problem_columns(store, campaign.id)["columns"]["round_id"] == (task.round_id,)
     assert {event.name for event in feed.poll()} == {"campaign", "worker", "round", "problem"}
+
+
+def test_measurements_that_come_while_others_are_read_are_shown_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL shows each statement of a transaction what was committed by then."""
+    monkeypatch.setattr(measurements, "MOST_HELD", 0)
+    first, step = keep_best(store).winner.id, measurements._step
+
+    def late(total: int, limit: int) -> int:
+        keep_best(store)
+        return step(total, limit)
+
+    columns = MeasurementColumns(store)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(measurements, "_step", late)
+        found = columns.document(Wanted())
+    assert (found["rows"], found["total"], found["last_id"]) == (1, 1, first)
+    assert columns.document(Wanted())["columns"]["id"].tolist() == [first, first + 1]
