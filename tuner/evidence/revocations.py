@@ -228,7 +228,8 @@ def _remaining(session: Session, of: dict[str, int], problem: Problem, device: s
     finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
     # What another version measured is no rival here: this one could not serve it.
     for final in measurements.read(session, query, without=StoreError):
-        if final.id not in undone and not impossible(problem, profile, final.measurement):
+        # What came since the numbers were read makes its own best.
+        if final.id in series and final.id not in undone and not impossible(problem, profile, final.measurement):
             finals[final.study_id, series[final.id]].append(final)
     standing: dict[str, Best] = {}
     past: dict[str, list[Past]] = defaultdict(list)

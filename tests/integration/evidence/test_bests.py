@@ -16,7 +16,7 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measur
 from tuner.errors import NothingMeasured
 from tuner.evidence import bests, measurements, revocations, tokens
 from tuner.evidence.quick_bests import QuickBests
-from tuner.evidence.records import Author, Best, Removed, Unreadable
+from tuner.evidence.records import Author, Best, Removed, StoredMeasurement, Unreadable
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 
@@ -142,6 +142,21 @@ def test_who_follows_changes_misses_none_that_comes_while_it_reads(
     found += store.bests_after(found[-1][0], 10)
     assert late[0] in [each for _, each in found]
     assert isinstance(found[-1][1], Removed)
+
+
+def test_a_revocation_is_settled_although_finals_come_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _reported_by(store, "node")
+    study, read = store.begin_study(study_key(NEAR), fresh=True), measurements.read
+
+    def late(*given: Any, **named: Any) -> list[StoredMeasurement]:  # noqa: ANN401
+        # Its author makes it best afterwards.
+        store.record(study.id, measured(BURST, 12.0, NEAR, "final"), PROVENANCE)
+        return read(*given, **named)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(measurements, "read", late)
+        assert revocations.revoke(store, token="node").bests == 1
+    assert store.best(NEAR, DEVICE) is None
 
 
 def _reported_by(store: Store, token: str) -> None:
