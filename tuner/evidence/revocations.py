@@ -182,12 +182,13 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool
         except StoreError as error:
             _log.error("bests are left as they are: %s", error)
             return False
-        device = session.get_one(DeviceRow, device_id).name
+        device, last = session.get_one(DeviceRow, device_id).name, _last_final(session, of)
         standing = _remaining(session, of, problem, device)
     with store.transaction(writes=True) as session:
         changes.lock(session, "best")
-        if any(session.get(RevokedRow, best.winner.id) for best in standing.values()):
-            # By another revocation, which found nothing of them to replace.
+        revoked_since = any(session.get(RevokedRow, best.winner.id) for best in standing.values())
+        if revoked_since or _last_final(session, of) != last:
+            # By another revocation, which found nothing of them to replace; or what came lost to a best that goes now.
             standing = _remaining(session, of, problem, device)
         rows = bests.rows_of(session, of)
         revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
@@ -216,6 +217,11 @@ def _deciding(
     return codec.provenance_of(left.measurement.provenance.content)
 
 
+def _last_final(session: Session, of: dict[str, int]) -> int | None:
+    """The number of the last of the finals in the running."""
+    return session.scalar(select(func.max(MeasurementRow.id)).filter_by(**of).where(*_FINALS))
+
+
 def _remaining(session: Session, of: dict[str, int], problem: Problem, device: str) -> dict[str, Best]:
     """The bests by policy that the finals in the running would make, in their order."""
     profile = find_profile(device)
@@ -228,7 +234,7 @@ def _remaining(session: Session, of: dict[str, int], problem: Problem, device: s
     finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
     # What another version measured is no rival here: this one could not serve it.
     for final in measurements.read(session, query, without=StoreError):
-        # What came since the numbers were read makes its own best.
+        # What came since the numbers were read is read again under the lock.
         if final.id in series and final.id not in undone and not impossible(problem, profile, final.measurement):
             finals[final.study_id, series[final.id]].append(final)
     standing: dict[str, Best] = {}

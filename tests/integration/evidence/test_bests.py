@@ -147,16 +147,34 @@ def test_who_follows_changes_misses_none_that_comes_while_it_reads(
 def test_a_revocation_is_settled_although_finals_come_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     _reported_by(store, "node")
     study, read = store.begin_study(study_key(NEAR), fresh=True), measurements.read
+    came = list[StoredMeasurement]()
 
     def late(*given: Any, **named: Any) -> list[StoredMeasurement]:  # noqa: ANN401
-        # Its author makes it best afterwards.
-        store.record(study.id, measured(BURST, 12.0, NEAR, "final"), PROVENANCE)
+        if not came:
+            came.append(store.record(study.id, measured(BURST, 12.0, NEAR, "final"), PROVENANCE))
         return read(*given, **named)
 
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(measurements, "read", late)
-        assert revocations.revoke(store, token="node").bests == 1
-    assert store.best(NEAR, DEVICE) is None
+    monkeypatch.setattr(measurements, "read", late)
+    assert revocations.revoke(store, token="node").bests == 1
+    assert [best.winner.id for best in store.bests(DEVICE)] == [came[0].id]
+
+
+def test_a_result_that_lost_to_a_revoked_best_takes_its_place(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _reported_by(store, "node")
+    remaining, slower = revocations._remaining, list[str]()
+
+    def before(*given: Any) -> dict[str, Best]:  # noqa: ANN401
+        found = remaining(*given)
+        if not slower:
+            study = store.begin_study(study_key(NEAR), fresh=True)
+            stored = store.record(study.id, measured(BURST, 12.0, NEAR, "final"), PROVENANCE)
+            slower.extend(store.set_bests([Best(NEAR, DEVICE, "cuda", stored, None, None, None, 1, {})]))
+        return found
+
+    monkeypatch.setattr(revocations, "_remaining", before)
+    revocations.revoke(store, token="node")
+    assert "slower: 12 µs instead of 10 µs" in slower[0]
+    assert [best.median_us for best in store.bests(DEVICE)] == [12.0]
 
 
 def _reported_by(store: Store, token: str) -> None:
