@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -257,9 +258,9 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 
 def _source(table: str, stale: bool) -> Exact:
     # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
-    # before its capture would not be found in it.
+    # before its capture would not be found in it. A path is meant from the folder that the program is in now.
     with _LOCK:
-        return _loaded(table, stale)
+        return _loaded(os.path.abspath(table) if table else "", stale)
 
 
 @cache

@@ -265,6 +265,23 @@ def test_a_table_that_is_put_right_is_read_again(tmp_path: Path, monkeypatch: py
     launching._loaded.cache_clear()
 
 
+def test_a_path_is_meant_from_the_folder_that_the_program_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    read = []
+    for size in (64, 128):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        (folder / "table.json").write_bytes(canonical(table(entry(Gemm.of(size, size, size)))))
+        monkeypatch.chdir(folder)
+        read.append(launching._source("table.json", False))
+    assert read[0] is not read[1]
+    monkeypatch.chdir(tmp_path)
+    assert launching._source("64/table.json", False) is read[0]
+    launching._loaded.cache_clear()
+
+
 def test_a_user_without_a_home_folder_runs_a_table_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
