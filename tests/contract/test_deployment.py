@@ -60,6 +60,11 @@ def test_workers_do_not_see_the_database() -> None:
     assert "GEMMTUNE_DB" not in SERVICES["worker"]["environment"]
 
 
+def test_the_database_is_healthy_only_once_others_can_reach_it() -> None:
+    # `migrate` runs once: at a first start, the socket alone is answered by the server that makes the cluster.
+    assert "--host=127.0.0.1" in SERVICES["postgres"]["healthcheck"]["test"]
+
+
 def test_our_containers_can_do_little() -> None:
     for name, service in {**OURS, "proxy": SERVICES["proxy"]}.items():
         assert service["read_only"], name
