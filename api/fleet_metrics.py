@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
 
 #: However often the service is scraped, it reads the store no more often than this.
@@ -41,7 +42,9 @@ class FleetMetrics(Collector):
         queues = {queue for queue, _ in [*found.rounds, *found.workers]}
         depth = {queue: found.rounds.get((queue, "queued"), 0) for queue in queues}
         running = {queue: found.rounds.get((queue, "running"), 0) for queue in queues}
-        ended = {key: count for key, count in found.rounds.items() if key[1] in _ENDED}
+        # With zeros: Prometheus sees no increase in a series that begins with its first event.
+        ended = {(queue, outcome): found.rounds.get((queue, outcome), 0) for queue in queues for outcome in _ENDED}
+        problems = {status.value: found.problems.get(status, 0) for status in ProblemStatus}
         rate = {queue: found.candidates_per_second(queue) for queue in found.measured}
         share = {queue: found.busy_share(queue) for queue in queues}
         yield _gauge("queue_depth", "Problems waiting for a worker.", depth)
@@ -53,7 +56,7 @@ class FleetMetrics(Collector):
         yield _counter("gpu_busy_seconds", "GPU time spent in rounds.", found.busy_seconds)
         yield _gauge("gpu_busy_share", "Share of workers' time in rounds, over the last five minutes.", share)
         yield _gauge("campaigns", "Campaigns by status.", found.campaigns, ("status",))
-        yield _gauge("campaign_problems", "Problems of campaigns by status.", found.problems, ("status",))
+        yield _gauge("campaign_problems", "Problems of campaigns by status.", problems, ("status",))
 
     def describe(self) -> Iterator[Metric]:
         """Returns nothing: registering the collector must not read the store."""

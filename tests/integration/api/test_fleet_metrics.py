@@ -47,6 +47,14 @@ def test_rounds_workers_and_gpu_time_are_counted(store: Store) -> None:
     assert 0 <= value(text, "gemmtune_gpu_busy_share", queue=QUEUE) <= 1
 
 
+def test_what_alerts_watch_is_there_before_it_happens(store: Store) -> None:
+    Fleet(store).hand()
+    with TestClient(create_app(store)) as http:
+        text = http.get("/metrics").text
+    assert value(text, "gemmtune_rounds_total", queue=QUEUE, outcome="lost") == 0
+    assert value(text, "gemmtune_campaign_problems", status="parked") == 0
+
+
 def test_an_empty_store_has_statistics(store: Store) -> None:
     found = fleet_statistics(store)
     assert (found.rounds, found.workers, found.busy_share(QUEUE)) == ({}, {}, 0.0)
