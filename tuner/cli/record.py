@@ -18,6 +18,8 @@ from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import counted, notes, say
 from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
+from tuner.exits import EXIT_NOTHING
+from tuner.files import whole_file
 from tuner.settings import settings
 from tuner.studying import recorder
 from tuner.studying.guidance import guidance_for
@@ -74,18 +76,21 @@ def record(
             line = {"name": name, "file": str(result.path), "screened": result.screened, "correct": result.correct}
             summary.append(line)
             notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}")
-    say(f"{counted(len(summary), 'problem')} recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
+    # As JSON, a failure of it is the one document.
     if share is not None:
         notes.print(f"{shared(out, share)} recordings to send in: {share}")
+    say(f"{counted(len(summary), 'problem')} recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
     if failed:
-        raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
+        notes.print(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
+        raise typer.Exit(EXIT_NOTHING)
 
 
 def shared(folder: Path, archive: Path) -> int:
     """Writes every recording of a folder into a zip file and returns their number.
 
     Raises:
-        RecordingError: the folder has none, a file is damaged, they are of several devices, or the archive exists.
+        RecordingError: the folder has none, a file is damaged, they are of several devices, or the archive exists, or
+            can't be written.
     """
     paths = sorted(folder.glob("*.parquet"))
     devices = sorted({read_recording(path).facts.name for path in paths})
@@ -94,11 +99,14 @@ def shared(folder: Path, archive: Path) -> int:
             f"{folder} has recordings of {', '.join(devices) or 'no device'}: give a folder with those of one card"
         )
     try:
-        with zipfile.ZipFile(archive, "x") as made:
+        with whole_file(archive, replace=False) as file, zipfile.ZipFile(file, "w") as made:
             for path in paths:
                 made.write(path, f"{devices[0]}/{path.name}")
     except FileExistsError as error:
-        raise RecordingError(f"{archive} exists: remove it, or name another file") from error
+        raise RecordingError(f"{error.filename} exists: remove it, or name another file") from error
+    except OSError as error:
+        why = f"{archive} can't be written ({error.strerror})"
+        raise RecordingError(f"{why}: free space, or name another file") from error
     return len(paths)
 
 

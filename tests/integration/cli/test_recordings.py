@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zipfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +19,8 @@ from gemmtune.command import app
 from space.errors import ProblemError
 from space.family import family_named
 from space.kinds.gemm import Gemm
-from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
+from tests.shell import Shell
+from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
 from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
@@ -177,6 +181,32 @@ def test_a_folder_is_shared_as_one_file_that_replays(recording: Path, tmp_path: 
         shared(recording.parent, archive)
     with pytest.raises(RecordingError, match="recordings of no device"):
         shared(tmp_path, tmp_path / "other.zip")
+
+
+def test_an_archive_that_cannot_be_written_is_one_sentence_and_leaves_nothing(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RecordingError, match="file exists: remove it"):
+        shared(recording.parent, tmp_path / "file" / "card.zip")
+    monkeypatch.setattr("zipfile.ZipFile.write", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    archive = tmp_path / "new" / "card.zip"
+    with pytest.raises(RecordingError, match=r"card\.zip can't be written \(No space left on device\): free space"):
+        shared(recording.parent, archive)
+    assert list(archive.parent.iterdir()) == []
+
+
+def test_a_problem_that_was_not_recorded_is_told_in_the_one_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "list.json").write_text(json.dumps([{"name": "one", **PROBLEM.fields()}]))
+    monkeypatch.setattr("tuner.cli.record.open_worker", lambda *_: nullcontext(Mock(facts=FACTS)))
+    monkeypatch.setattr("tuner.studying.recorder.record", Mock(side_effect=NothingCorrect("none is correct")))
+    ran = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "store.db")})(
+        "record", str(tmp_path / "list.json"), "--out", str(tmp_path / "out"), "--json"
+    )
+    assert (ran.code, ran.json) == (6, {"recorded": [], "failed": ["one: none is correct"]})
+    assert "1 of 1 problems were not recorded: one: none is correct" in ran.err
 
 
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
