@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from api import access, addresses, server
-from tuner.cli.options import Db, open_store, timing_of
+from tuner.cli.options import Db, open_store, same_place, timing_of
 from tuner.cli.output import notes
 from tuner.errors import SettingsError
 from tuner.settings import settings
@@ -49,7 +49,7 @@ def serve(
         policy = access.decide(
             cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
         )
-        _say_address(policy, host, port)
+        _say_address(policy, host, port, db)
         if not demo:
             recordings = recorded_bests(config.recorded_dir)
             server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)
@@ -62,11 +62,12 @@ def serve(
                      beside=lambda app: replaying(app, store, folder))  # fmt: skip
 
 
-def _say_address(policy: access.AccessPolicy, host: str, port: int) -> None:
+def _say_address(policy: access.AccessPolicy, host: str, port: int, db: str | None) -> None:
     """Prints where the service listens, and who may call it."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     if policy.tokens:
-        notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")
+        create = f"gemmtune token create NAME --scope read{same_place(db)}"
+        notes.print(f"serving on {address}; requests need a token: {create}")
         if not access.is_loopback(host):
             notes.print("plain HTTP exposes tokens to the network: put a TLS proxy in front")
     else:

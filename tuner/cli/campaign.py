@@ -30,6 +30,7 @@ from tuner.cli.options import (
     existing_store,
     open_store,
     planning_store,
+    same_place,
     timing_of,
 )
 from tuner.cli.output import notes, show
@@ -129,8 +130,9 @@ def create(
         _end_with(cost["untunable"])
         return
     with campaign_client_at(db, url, insecure, open_store) as client:
-        show(client.create(request, idempotency_key), as_json, shown.created)
-    shown.who_takes_it(cost, request.devices)
+        there = same_place(db, url, insecure)
+        show(client.create(request, idempotency_key), as_json, lambda campaign: shown.created(campaign, there))
+    shown.who_takes_it(cost, request.devices, there)
 
 
 @app.command()
@@ -291,7 +293,8 @@ def cancel(number: Number, db: Db = None, url: Url = None, insecure: Insecure = 
 
 def _change(number: int, change: Change, db: str | None, url: str | None, insecure: bool, as_json: bool) -> None:
     with campaign_client_at(db, url, insecure) as client:
-        show(client.change(number, change), as_json, shown.created)
+        there = same_place(db, url, insecure)
+        show(client.change(number, change), as_json, lambda campaign: shown.created(campaign, there))
 
 
 def _end_with(parked: Sized) -> None:

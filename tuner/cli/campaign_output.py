@@ -46,20 +46,21 @@ def progress_line(progress: Document) -> str:
     return " · ".join(parts)
 
 
-def created(campaign: Document) -> None:
-    """A campaign that was created or changed."""
+def created(campaign: Document, there: str) -> None:
+    """A campaign that was created or changed; `there` is `same_place` of the command."""
     console.print(f"campaign {campaign['id']}: {campaign['name']}, {campaign['status']}")
     if campaign["status"] == "running":
-        console.print(f"  to watch it: gemmtune campaign watch {campaign['id']}")
+        console.print(f"  to watch it: gemmtune campaign watch {campaign['id']}{there}")
 
 
-def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]]) -> None:
+def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]], there: str) -> None:
     """Says at once that problems will be parked, or that no live worker takes a new campaign's rounds."""
     if cost["untunable"]:
         notes.print(f"{_problems(len(cost['untunable']))} will be parked: --dry-run lists them with the reasons")
     if not cost["workers"]:
         asked = " or ".join(f"{'recorded:' if kind == 'recorded' else ''}{name}" for name, kind in devices)
-        notes.print(f"{NO_WORKER}: it waits for a worker of {asked}; `gemmtune worker list` shows those that are live")
+        live = f"`gemmtune worker list{there}` shows those that are live"
+        notes.print(f"{NO_WORKER}: it waits for a worker of {asked}; {live}")
         for name in (name for name, kind in devices if kind != "recorded"):
             notes.print(f"recorded workers take only campaigns for --device 'recorded:{name}'")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,6 +184,17 @@ def planning_store(db: str | None) -> Iterator[Store]:
         return
     with Store.open("sqlite:///:memory:") as store:
         yield store
+
+
+def same_place(db: str | None, url: str | None = None, insecure: bool = False) -> str:
+    """The options, each after a space, by which a suggested command uses the store or service that this one was given.
+
+    A password is `***`: a service's log and a terminal are no place for it.
+    """
+    from tuner.evidence.database import shown
+
+    place = ["--url", url] if url else ["--db", shown(db) if "://" in db else db] if db else []
+    return "".join(f" {shlex.quote(word)}" for word in [*place, *(["--insecure"] if insecure else [])])
 
 
 def is_there(url: str) -> bool:

@@ -12,7 +12,7 @@ from space.devices import DEFAULT_DEVICE, find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import live_line
-from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, store_url
+from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, same_place, store_url
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replayed import word_for
@@ -148,7 +148,7 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
         out(f"  {remark}")
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
-    there = f" --db {shlex.quote(db)}" if db else ""
+    there = same_place(db)
     # Another card answers a question without a device.
     foreign = facts.kind == "recorded" and facts.name != DEFAULT_DEVICE
     of_card = f" --device {shlex.quote(facts.name)}" if foreign else ""

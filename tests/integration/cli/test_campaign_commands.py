@@ -21,6 +21,7 @@ from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, eventually, facts
 from tests.shell import Shell
 from tests.support import FAMILY, record_problem
+from tuner.cli.options import same_place
 from tuner.errors import Unreachable
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.client import LocalCampaigns
@@ -60,6 +61,31 @@ class CampaignShell(Shell):
                 yield process
             finally:
                 process.kill()
+
+
+def test_suggested_commands_name_the_store_that_was_given(tmp_path: Path) -> None:
+    """Else the campaign 1 of another store is watched, and a token is made where the service does not look."""
+    shell = CampaignShell(tmp_path, f"sqlite:///{tmp_path}/default.db")
+    other = str(tmp_path / "an other.db")
+    made = shell("campaign", "create", str(tmp_path / "list.csv"), "--device", "H200", "--db", other)
+    assert f"gemmtune campaign watch 1 --db '{other}'" in " ".join(made.out.split())
+    assert f"`gemmtune worker list --db '{other}'`" in made.sentence
+    assert f"campaign watch 1 --db '{other}'" in " ".join(
+        [*shell("campaign", "pause", "1", "--db", other).out.split(),
+         *shell("campaign", "resume", "1", "--db", other).out.split()]
+    )  # fmt: skip
+    port = str(free_port())
+    with shell.started("serve", "--auth", "on", "--port", port, "--db", other):
+        log = tmp_path / "serve.log"
+        eventually(lambda: "the page:" in log.read_text())
+        assert f"gemmtune token create NAME --scope read --db '{other}'" in " ".join(log.read_text().split())
+
+
+def test_a_suggested_command_tells_no_password() -> None:
+    assert same_place("postgresql+psycopg://me:secret@db/x") == " --db 'postgresql+psycopg://me:***@db/x'"
+    assert same_place(None, "https://tune.example", insecure=True) == " --url https://tune.example --insecure"
+    assert same_place(None) == ""
+
 
 
 @pytest.fixture(scope="module")
