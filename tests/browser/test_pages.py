@@ -364,7 +364,7 @@ def test_hostile_names_are_text(opened: Opener) -> None:
 
 UNKNOWN: Final = (
     "/problems?device=H2000", "/problems?dtype=bf17", "/device?name=X", "/device", "/campaign?id=99", "/campaign?id=x",
-    "/compare?a=1", "/rules?id=smem.capacty", "/compare?a=99999&b=1",
+    "/compare?a=1", "/rules?id=smem.capacty", "/rules?family=gmv", "/compare?a=99999&b=1",
     *(f"/problem?key={urllib.parse.quote(key)}"
       for key in ("nonsense", "gemm:bf16,bf16,bf16,f32:nt:0x4x4:b1:none", NASTY)),
 )  # fmt: skip

@@ -12,6 +12,7 @@ export async function open(page) {
   const family = page.param("family");
   const { items } = await page.get("/v1/rules");
   const families = [...new Set(items.map((/** @type {any} */ rule) => rule.family))];
+  if (family && !families.includes(family)) throw new Refusal(404, "", `No family “${family}” has rules: there are ${families.join(", ")}.`, "");
   const one = id ? items.find((/** @type {any} */ rule) => rule.id === id && (!family || rule.family === family)) : null;
   if (id && !one) await page.get(`/v1/rules/${encodeURIComponent(id)}`).then(() => { throw new Refusal(404, "", `No rule of ${family} is called ${id}.`, ""); });
   page.show(() => {
