@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
@@ -139,8 +140,10 @@ def _refuse(error: Any) -> int:  # noqa: ANN401  (a `_UsageError`)
         # pydantic puts its own two words before those of our rules.
         said = error.format_message().rstrip(".").replace("Value error, ", "")
         # Typer names the option, but not the value that it refuses.
-        options = [option for option in getattr(getattr(error, "param", None), "opts", ()) if option in sys.argv[:-1]]
-        given = sys.argv[sys.argv.index(options[0]) + 1] if options else ""
+        options = getattr(getattr(error, "param", None), "opts", ())
+        # Of an option that is given twice the last value counts.
+        values = [value for word, value in pairwise(sys.argv) if word in options]
+        given = values[-1] if values else ""
         if given not in said:
             said = said.replace("Invalid value", f"{given!r} is an invalid value")
         _fail(f"{said}: see `{command} --help`")

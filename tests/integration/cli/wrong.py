@@ -27,6 +27,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("serve --port 99999", 2, "'99999' is an invalid value for '--port': Input should be less than or equal to 65535"),
     ("serve --port 0", 2, "greater than or equal to 1"),
     ("serve --port web", 2, "'web' is an invalid value for '--port'"),
+    ("serve --port 8643 --port 0", 2, "'0' is an invalid value for '--port'"),
     ("campaign show one", 2, "valid integer"),
     ("campaign show 0", 2, "greater than or equal to 1"),
     ("campaign show 9223372036854775808", 2, "less than or equal to 2147483647"),
