@@ -17,8 +17,9 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, aliased
 
 from space.problem import Problem
-from tuner.errors import NothingMeasured
+from tuner.errors import NothingMeasured, StoreError
 from tuner.evidence import codec
+from tuner.evidence.legality import forbidden
 from tuner.evidence.measurements import IN_THE_RUNNING
 from tuner.evidence.models import (
     BestChangeRow,
@@ -141,7 +142,8 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
     """The change of a problem's bests on a device with this number.
 
     Raises:
-        NothingMeasured: there is no such change, nothing stood before it, or what stood was revoked or found wrong.
+        NothingMeasured: there is no such change, nothing stood before it, or what stood was revoked, found wrong, or
+            can't be served.
     """
     ours = select(BestChangeRow).join(BestChangeRow.problem).join(BestChangeRow.device)
     ours = ours.where(_READABLE, ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id == number)
@@ -157,7 +159,19 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
     if wrong_in := refuting(session, row.previous_id):
         raise NothingMeasured(f"measurement {row.previous_id}, best before change {number}, can't come back: "
                               f"measurement {wrong_in} found the same build wrong")  # fmt: skip
+    if why := _unservable(session, row.previous_id, problem, device):
+        raise NothingMeasured(f"measurement {row.previous_id}, best before change {number}, can't be served: {why}")
     return row
+
+
+def _unservable(session: Session, measurement_id: int, problem: Problem, device: str) -> str:
+    """Why this version would not serve a measurement's config; empty if it would."""
+    query = select(ConfigRow.key).join(MeasurementRow.config).where(MeasurementRow.id == measurement_id)
+    try:
+        rule = forbidden(problem, codec.config_of(session.scalars(query).one()), device)
+    except StoreError as error:
+        return str(error)
+    return f"a rule forbids its config by now, {rule}" if rule else ""
 
 
 def undoing(number: int) -> str:

@@ -18,7 +18,7 @@ from gemmtune.command import app as command
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.errors import NothingMeasured, StoreError
-from tuner.evidence import tokens
+from tuner.evidence import best_changes, tokens
 from tuner.evidence.models import ProvenanceRow
 from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
@@ -185,6 +185,17 @@ def test_there_is_no_way_back_from_the_first_and_to_what_never_was(store: Store)
         store.roll_back(PROBLEM, DEVICE, first.id)
     with pytest.raises(NothingMeasured, match="has no change 99"):
         store.roll_back(PROBLEM, DEVICE, 99)
+
+
+def test_what_rules_forbid_by_now_does_not_come_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for us in (10.0, 9.0):
+        offer(store, us)
+    change = store.best_changes(PROBLEM, DEVICE)[-1].id
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(best_changes, "forbidden", lambda *of: asked.append(of) or "smem.capacity (245,760 B > …)")
+    with pytest.raises(NothingMeasured, match=r"can't be served: a rule forbids its config by now, smem\.capacity"):
+        store.roll_back(PROBLEM, DEVICE, change)
+    assert (asked, served_us(store)) == ([(PROBLEM, FAMILY.config({}), DEVICE)], 9.0)
 
 
 def test_what_was_rolled_back_is_not_rolled_back_again(store: Store) -> None:
