@@ -180,9 +180,9 @@ def _workers(store: Store, timing: Timing) -> Check:
             "workers", "broken", f"{_named(silent)} went silent, and no service has noticed",
             "no service sweeps this database: start `gemmtune serve`",
         )  # fmt: skip
-    if missing := sorted(needed - {worker.queue for worker in present}):
+    if missing := sorted(needed - {worker.queue for worker in present if worker.status != "draining"}):
         return Check(
-            "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it",
+            "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it that stays",
             "start `gemmtune worker run` on such a device",
         )  # fmt: skip
     if not present:

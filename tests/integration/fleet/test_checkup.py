@@ -48,6 +48,13 @@ def test_problems_without_a_worker_are_told_with_their_queue(fleet: Fleet, datab
     assert (workers.state, "NVIDIA H200/sm_90a/cuda" in workers.found) == ("broken", True)
 
 
+def test_workers_that_drain_are_none_for_what_waits(fleet: Fleet, database_url: str) -> None:
+    fleet.campaign()
+    fleet.workers.drain(fleet.hand().id)
+    workers = looked(database_url)["workers"]
+    assert (workers.state, "no worker serves it that stays" in workers.found) == ("broken", True)
+
+
 def test_a_worker_that_nobody_misses_is_told(fleet: Fleet, database_url: str) -> None:
     fleet.hand()
     fleet.pass_time(1e6)
