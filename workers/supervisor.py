@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
+from space.interpreter import PYTHON, imports_as_here
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
 
@@ -181,7 +181,8 @@ class Supervisor:
             self._stderr.truncate()
             # Spawned, never forked: no state of this process reaches the one that owns the context.
             self._process = subprocess.Popen(
-                [sys.executable, *self._command, str(child_reads), str(child_writes)],
+                [*PYTHON, *self._command, str(child_reads), str(child_writes)],
+                env=imports_as_here(),
                 pass_fds=(child_reads, child_writes),
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,

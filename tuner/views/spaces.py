@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
 from space.family import FAMILIES, families_for
+from space.interpreter import PYTHON, imports_as_here
 from space.knobs import KnobValue
 from space.plug import Family
 from space.problem import Problem
@@ -27,7 +27,7 @@ from tuner.views.cells import Cells, cells_of
 
 #: Counting every legal config takes seconds, and may take no longer than this.
 COUNT_SECONDS: Final = 120.0
-_EVERY: Final = [sys.executable, "-m", "gemmtune", "space"]
+_EVERY: Final = [*PYTHON, "-m", "gemmtune", "space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def legal_counts(problem: Problem, device: str, family: str | None) -> dict[str,
     words = [*_EVERY, problem.shape, *flags_of(problem).split(), "--device", device, "--unpruned", "--json"]
     try:
         done = subprocess.run([*words, *(["--family", family] if family else [])], capture_output=True, check=True,
-                              timeout=COUNT_SECONDS)  # fmt: skip
+                              timeout=COUNT_SECONDS, env=imports_as_here())  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise CountFailed(f"the legal configs of {problem.title} could not be counted ({error}): leave out legal=true"
                           ) from error  # fmt: skip

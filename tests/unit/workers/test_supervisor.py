@@ -52,6 +52,17 @@ def test_questions_are_answered_by_one_process(supervisor: Supervisor) -> None:
     assert first["pid"] == second["pid"]
 
 
+def test_a_child_imports_what_its_parent_does_whatever_lies_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    compiler = Supervisor(["-m", "workers.compilers"], "compiler")
+    with contextlib.closing(compiler):
+        assert compiler.ask({"source": "", "arch": "sm_90a"}, 60)
+
+
 def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_process(supervisor: Supervisor) -> None:
     before = supervisor.ask({"do": "echo", "what": 0}, 60)["pid"]
     with pytest.raises(Died, match=r"0\.2 s") as death:
