@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,6 +26,8 @@ from tuner.studying.records import Budget
 from tuner.studying.retune import Retuned, Stale, compare
 from tuner.studying.retune import retune as measure_again
 from workers.ports import Worker
+
+_AGAIN: Final = "without --stale a rerun begins with the slowest again, so give more --seconds"
 
 
 def retune(
@@ -64,7 +66,7 @@ def retune(
     if dry_run:
         _show_stale(listed, of, as_json)
         return
-    _show_retuned(done, len(listed) - len(done), as_json)
+    _show_retuned(done, len(listed) - len(done), as_json, "rerun to go on" if stale else _AGAIN)
     if any(each.best is None for each in done):
         raise typer.Exit(EXIT_NOTHING)
 
@@ -94,7 +96,7 @@ def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
     console.print(f"{len(chosen)} of {of} bests would be measured again")
 
 
-def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
+def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool, go_on: str) -> None:
     moved, failed = [each for each in done if each.moved], sum(each.best is None for each in done)
     gains = [each.gain for each in moved if each.gain]
     mean = statistics.geometric_mean(gains) if gains else None
@@ -105,7 +107,7 @@ def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
     console.print(
         f"{len(moved)} of {len(done) - failed} winners moved"
         + (f"; {failed} could not be measured" if failed else "")
-        + (f"; {left} are left: rerun to go on" if left else "")
+        + (f"; {left} are left: {go_on}" if left else "")
     )
     if mean:
         console.print(

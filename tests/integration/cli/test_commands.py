@@ -286,6 +286,12 @@ def test_retune_lists_a_stale_best_under_another_policy_than_the_served_one(tmp_
     assert "1 of 1 bests would be measured again" in listed.out
 
 
+def test_retune_promises_no_going_on_where_a_rerun_begins_with_the_slowest_again(shell: Shell) -> None:
+    shell("tune", PROBLEM.shape, "--candidates", "4", "--device", "recorded:h200")
+    said = " ".join(shell("retune", "--seconds", "0", "--device", "recorded:h200").out.split())
+    assert "1 are left: without --stale a rerun begins with the slowest again" in said
+
+
 def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:
     shell("tune", PROBLEM.shape, "--device", "recorded:h200")
     listed = shell("retune", "--stale", "--dry-run", "--json", "--device", "recorded:h200")
