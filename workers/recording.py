@@ -109,6 +109,17 @@ def file_name(problem: Problem) -> str:
     return problem.title.replace(" ×", " b").translate(str.maketrans(" ,+", "_--")) + ".parquet"
 
 
+def check_folder(folder: Path, device: str) -> None:
+    """Refuses a folder that has recordings of another device: with those of two, neither could be replayed.
+
+    Raises:
+        RecordingError: it has some, or the first can't be read.
+    """
+    for path in sorted(folder.glob("*.parquet"))[:1]:
+        if (other := read_outline(path).facts.name) != device:
+            raise RecordingError(f"{folder} has recordings of {other}, not of {device}: give each device a folder")
+
+
 def write_recording(
     path: Path,
     problem: Problem,

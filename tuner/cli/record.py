@@ -27,7 +27,7 @@ from tuner.studying.open_worker import open_worker
 from tuner.tables.problems import from_fields
 from workers.errors import RecordingError
 from workers.measurement import Measurement
-from workers.recording import file_name, read_recording
+from workers.recording import check_folder, file_name, read_recording
 
 _LINE_EVERY = 50
 _PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
@@ -62,6 +62,7 @@ def record(
             raise RecordingError(f"--device {device} replays a recording, and only a GPU can be recorded: use cuda:0")
         store = opened.enter_context(open_store(db))
         say_device(worker.facts)
+        check_folder(out, worker.facts.name)
         model = guidance_for(worker.facts.name, settings().model_dir).model
         for name, problem in named:
             if (out / file_name(problem)).exists():

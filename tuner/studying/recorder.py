@@ -31,7 +31,7 @@ from tuner.studying.records import names_of, source_of
 from tuner.studying.study import Budget, tune
 from workers.measurement import Measurement, Outcome
 from workers.ports import Round, Worker
-from workers.recording import file_name, write_recording
+from workers.recording import check_folder, file_name, write_recording
 
 #: Longest time between commits, in seconds. A commit costs as much time as a dozen measurements.
 KEEP_SECONDS: Final = 0.5
@@ -72,10 +72,11 @@ def record(
     Raises:
         NothingCorrect: no candidate is legal or correct.
         ProblemError: `turns` is out of range.
-        RecordingError: the file exists or can't be written.
+        RecordingError: the file exists or can't be written, or `folder` has recordings of another device.
         WorkerError: the device can't be used.
     """
     budget = Budget(most, turns=turns) if turns else None
+    check_folder(folder, worker.facts.name)
     wanted = wanted_of(problem, worker, most, model)
     round_ = worker.begin(problem)
     library = list(round_.baselines)

@@ -12,7 +12,7 @@ from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.refutations import Refuted, refuted_for, unrefuted
 from tuner.evidence.store import Store
 from workers.measurement import DeviceFacts, Outcome
-from workers.recording import file_name, write_recording
+from workers.recording import check_folder, file_name, write_recording
 
 
 def save(store: Store, device: str, folder: Path) -> list[Path]:
@@ -28,8 +28,9 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
     Raises:
         NothingCorrect: the store has nothing to save.
         ProfileError: the device is unknown.
-        RecordingError: a file can't be written.
+        RecordingError: a file can't be written, or the folder has recordings of another device.
     """
+    check_folder(folder, device)
     studies: dict[str, dict[int, list[StoredMeasurement]]] = defaultdict(lambda: defaultdict(list))
     for row in store.every(device):
         if row.device_kind == "cuda":

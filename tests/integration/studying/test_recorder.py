@@ -14,6 +14,7 @@ from space.family import family_named
 from tests.support import FAMILY, PROBLEM, measured
 from tuner.evidence.store import Store
 from tuner.studying.recorder import record
+from tuner.studying.saved import save
 from workers.build import Build
 from workers.errors import RecordingError
 from workers.measurement import Measurement, Outcome
@@ -78,6 +79,21 @@ def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker,
         record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
     assert (tmp_path / "out" / file_name(PROBLEM)).read_bytes() == first
     assert not list((tmp_path / "out").glob("*.partial"))
+
+
+def test_a_folder_of_another_device_is_refused_before_anything_is_measured(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    from tests.support import FACTS, PROVENANCE
+
+    other, path = replace(FACTS, name="NVIDIA H200 (500 W)"), tmp_path / "out" / file_name(PROBLEM.resized(8, 8, 8))
+    rows = [(measured(CONFIGS[0], 10.0, PROBLEM.resized(8, 8, 8)), PROVENANCE)]
+    write_recording(path, PROBLEM.resized(8, 8, 8), other, rows)
+    with pytest.raises(RecordingError, match=r"recordings of NVIDIA H200 \(500 W\), not of NVIDIA H200: give each"):
+        record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
+    with pytest.raises(RecordingError, match="give each device a folder"):
+        save(store, worker.facts.name, tmp_path / "out")
+    assert not list(store.page())
 
 
 def test_without_turns_a_recording_has_no_finals(
