@@ -148,6 +148,9 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
         out(f"  {remark}")
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
+    if profile is None:
+        # A remark says so: nothing answers from it.
+        return
     there = same_place(db)
     # Another card answers a question without a device.
     foreign = facts.kind == "recorded" and facts.name != DEFAULT_DEVICE

@@ -48,3 +48,15 @@ def test_the_document_says_too_that_a_better_one_stands(tmp_path: Path) -> None:
         store.set_bests([Best(PROBLEM, report.best.device, "cuda", kept, None, None, None, 1, {})])
         (remark,) = _report_json(tune(store, FakeDevice(), PROBLEM, Budget(candidates=3), fresh=True))["remarks"]
     assert f"is not best under {report.best.policy.value}: slower" in remark
+
+
+def test_an_unknown_cards_report_names_no_commands_that_refuse_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = FakeDevice().facts
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        report = tune(store, FakeDevice(), PROBLEM, Budget(candidates=3))
+    _print_report(report, facts, None)
+    assert "gemmtune best" in capsys.readouterr().out
+    _print_report(report, replace(facts, name="an unknown card"), None)
+    assert "gemmtune best" not in capsys.readouterr().out
