@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from space.columns import Columns
 from space.config import Config
-from space.devices import DeviceProfile
+from space.devices import DeviceProfile, find_profile
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_among, legal_mask
 from space.families.common import plain_twin, starts_early
@@ -49,7 +50,7 @@ def candidates_for(
     limits = worker.facts.profile
     spaces = enumerate_all(families, problem, limits, without=without)
     if not any(map(len, spaces)):
-        raise NothingCorrect(_emptied(spaces[0], problem))
+        raise NothingCorrect(_emptied(spaces[0], problem, limits.name))
     measurable = worker.measurable(problem)
     if measurable is not None:
         found = _recorded_candidates(families, problem, measurable, limits)
@@ -96,12 +97,14 @@ def spread(ranked: Sequence[Config], most: int) -> list[Config]:
     return list(chosen)
 
 
-def _emptied(space: Space, problem: Problem) -> str:
+def _emptied(space: Space, problem: Problem, device: str) -> str:
     # The enumeration applies each rule as early as possible, so the last active rule removed all that was left.
     last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
+    # Whoever reads this may have another card, or none. A command takes no card that the table lacks.
+    of_card = f" --device {shlex.quote(device)}" if find_profile(device) else ""
     return (
-        f"no {space.family.name} config is legal for {problem.title}: rule {last.id} "
-        f"({last.sentence}) leaves none; `gemmtune space {problem.shape}{flags_of(problem)}` counts what each removes"
+        f"no {space.family.name} config is legal for {problem.title}: rule {last.id} ({last.sentence}) leaves none; "
+        f"`gemmtune space {problem.shape}{flags_of(problem)}{of_card}` counts what each removes"
     )
 
 

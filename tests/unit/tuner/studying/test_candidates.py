@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from space.config import Config
+from space.devices import profile_named
 from space.family import family_named
+from space.kinds.gemm import Gemm
 from tests.support import PROBLEM, record_problem
 from tuner.errors import NothingCorrect
 from tuner.studying.candidates import candidates_for, spread
@@ -39,3 +43,11 @@ def test_a_recording_that_holds_no_candidate_says_why(config: Config, said: str,
     record_problem(tmp_path, [config], finals=0)
     with RecordedWorker(tmp_path, None, compiles=False) as worker, pytest.raises(NothingCorrect, match=said):
         candidates_for(PROBLEM, worker)
+
+
+def test_an_empty_space_is_counted_by_a_command_for_its_own_card() -> None:
+    card = profile_named("RTX 3090")
+    facts = SimpleNamespace(arch=card.arch.name, profile=card, name=card.name)
+    worker: Any = SimpleNamespace(facts=facts, measurable=lambda problem: None)
+    with pytest.raises(NothingCorrect, match="--dtype fp8_e4m3 --device 'NVIDIA GeForce RTX 3090'` counts"):
+        candidates_for(Gemm.parse("256x256x256", "fp8_e4m3"), worker)
