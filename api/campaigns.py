@@ -295,8 +295,10 @@ class _EventFeed:
 
 
 def _moment(text: str | None) -> datetime:
+    """The moment of an event's id, in UTC: SQLite compares without time zones. Of anything else, long ago."""
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
     try:
         found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return datetime(2000, 1, 1, tzinfo=UTC)
-    return found if found.tzinfo and found.year > 2000 else datetime(2000, 1, 1, tzinfo=UTC)
+        return max(found.astimezone(UTC), long_ago) if found.tzinfo else long_ago
+    except (ValueError, OverflowError):
+        return long_ago

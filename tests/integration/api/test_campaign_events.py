@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -122,3 +122,22 @@ def test_each_page_of_a_stream_is_a_turn_of_its_own_without_a_pause(
     assert [name for name, _ in told] == ["result"] * 3 + ["progress", "end"]
     # The first looks whether there is such a campaign.
     assert len(turns) == 1 + 3
+
+
+def test_an_id_in_another_time_zone_is_the_same_moment(store: Store) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:2])
+    ended = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    with store.transaction(writes=True) as session:
+        for row, hours in zip(session.scalars(select(CampaignProblemRow)), (-1, 1), strict=True):
+            row.status, row.ended_at = "skipped", ended + timedelta(hours=hours)
+    for zone in (UTC, timezone(timedelta(hours=5)), timezone(timedelta(hours=-5))):
+        feed = _EventFeed(store, campaign.id, _moment(ended.astimezone(zone).isoformat()), lambda: None)
+        assert [event.event for event in feed.poll()] == ["result", "progress"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no time", "2026-01-01", "1999-12-31T23:00:00+00:00", "0001-01-01T00:00:00+14:00",
+             "9999-12-31T23:59:59-14:00"],
+)  # fmt: skip
+def test_an_id_that_no_event_had_begins_the_stream_anew(text: str) -> None:
+    assert _moment(text) == SINCE
