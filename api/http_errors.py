@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -153,7 +154,9 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         # The cause names host and user, or the file, which only the operator may see.
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
-    return HttpError(status, kind, request.app.state.store.unnamed(str(error)))
+    wait = math.ceil(error.retry_after) if isinstance(error, errors.SlotTaken) else 0
+    headers = {"Retry-After": str(wait)} if wait else {}
+    return HttpError(status, kind, request.app.state.store.unnamed(str(error)), headers)
 
 
 def _why_not_json(entry: Mapping[str, Any]) -> str:

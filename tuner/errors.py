@@ -108,7 +108,13 @@ class UnknownWorker(WorkerGone):
 
 
 class SlotTaken(FleetError):
-    """Another live worker has the GPU or the name."""
+    """Another live worker has the GPU or the name.
+
+    Attributes:
+        retry_after: seconds of silence after which a worker that died has freed it; 0 where the service doesn't say.
+    """
+
+    retry_after = 0.0
 
 
 class LeaseLost(FleetError):

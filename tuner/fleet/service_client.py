@@ -298,7 +298,7 @@ class ServiceClient:
         """Raises the exception for a response that is no answer."""
         if status >= 400:
             refusal = self._refusal(status, content())
-            if isinstance(refusal, Unreachable):
+            if isinstance(refusal, Unreachable | errors.SlotTaken):
                 refusal.retry_after = _seconds_asked(headers.get("retry-after", ""))
             raise refusal
         # gemmtune sends nobody to another address, and says Not Modified only where it was asked.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from math import ceil
 from typing import Any
 
 import httpx2
@@ -17,6 +18,7 @@ from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import TIMING
 from tuner.fleet.campaigns.workers import Workers
 
 BODY: dict[str, Any] = {
@@ -260,7 +262,9 @@ class TestWorkersAndRounds:
 
     def test_a_gpu_that_has_a_worker_is_refused_to_another(self, http: TestClient) -> None:
         self.register(http)
-        assert "a worker that died frees it" in refused(self.register(http), 409, "slot-taken")
+        refusal = self.register(http)
+        assert "a worker that died frees it" in refused(refusal, 409, "slot-taken")
+        assert refusal.headers["retry-after"] == str(ceil(TIMING.silence_seconds))
 
     def test_who_is_gone_is_told_to_register_again(self, http: TestClient) -> None:
         worker = self.register(http).json()["worker_id"]

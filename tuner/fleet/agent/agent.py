@@ -29,8 +29,10 @@ from workers.ports import Worker
 _log = logging.getLogger("gemmtune.agent")
 T = TypeVar("T")
 
-#: A process that replaces a dead one on its GPU waits this long for the service to notice the death.
+#: A process that replaces a dead one on its GPU waits this long for the service to notice the death; where workers may
+#: be silent for longer, so much longer than they may.
 _SLOT_SECONDS: Final = 30.0
+_NOTICED_SECONDS: Final = 10.0
 #: An agent that was told to end tries to report its round for this share of the time that it has.
 _REPORT_SHARE: Final = 0.45
 _MOST_REASON: Final = 1_000
@@ -213,7 +215,7 @@ class Agent:
             try:
                 return call()
             except SlotTaken as taken:
-                if time.monotonic() - started > _SLOT_SECONDS:
+                if time.monotonic() - started > max(_SLOT_SECONDS, taken.retry_after + _NOTICED_SECONDS):
                     raise
                 _log.warning("%s", taken)
                 wait = backoff.after(taken)

@@ -83,10 +83,12 @@ class Workers:
             who = "a worker of another token"
             if session.get_one(WorkerRow, other.id).token_id == token_id:
                 who = f"worker {other.id} ({other.name}), last heard at {other.beat_at:%H:%M:%S} UTC"
-            raise SlotTaken(
-                f"{slot} belongs to {who}: stop it first; a worker that died frees it after "
-                f"{self._timing.silence_seconds:g} s of silence"
+            silence = self._timing.silence_seconds
+            taken = SlotTaken(
+                f"{slot} belongs to {who}: stop it first; a worker that died frees it after {silence:g} s of silence"
             )
+            taken.retry_after = silence
+            raise taken
 
     def beat(self, worker_id: int, round_id: int | None = None, token_id: int | None = None) -> HeartbeatReply:
         """Records a heartbeat, and tells the worker whether to go on.

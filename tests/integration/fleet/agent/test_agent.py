@@ -322,12 +322,25 @@ def test_a_second_agent_on_a_live_gpu_gives_up(
     service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.fleet.agent.agent._SLOT_SECONDS", 0.5)
+    monkeypatch.setattr("tuner.fleet.agent.agent._NOTICED_SECONDS", 0.5 - CALM.silence_seconds)
     with Running(coordinator, FakeDevice) as first, ServiceClient(service.url) as http:
         eventually(lambda: len(Fleet(service.store).workers.page()) == 1)
         with Running(HttpCoordinator(http), FakeDevice, "second") as second:
             eventually(lambda: not second.alive)
         assert isinstance(second.error, SlotTaken)
         assert first.alive
+
+
+@pytest.mark.parametrize("service", [HASTY], ids=["hasty"], indirect=True)
+def test_an_agent_waits_for_a_dead_ones_gpu_however_rare_heartbeats_are(
+    service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As 30 s are where a heartbeat comes every minute.
+    monkeypatch.setattr("tuner.fleet.agent.agent._SLOT_SECONDS", 0.1)
+    coordinator.register("dead", FakeDevice().facts)
+    with Running(coordinator, FakeDevice) as running:
+        eventually(lambda: [worker.name for worker in Fleet(service.store).workers.page()] == ["agent"])
+    assert running.error is None
 
 
 def asleep(*_: object, **__: object) -> None:
