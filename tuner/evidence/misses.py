@@ -21,6 +21,9 @@ from tuner.evidence.store import Store
 #: Misses that a store keeps: those asked for most often.
 MOST_MISSES: Final = 20_000
 _ROWS: Final = 500
+#: Advisory lock of those who write on PostgreSQL: questions are added by key and dropped by count, and two writers that
+#: lock rows in different orders wait for each other.
+_LOCK: Final = 0x6D697373
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ def add(store: Store, counts: Mapping[tuple[str, str], int]) -> None:
     ]
     with store.transaction(writes=True) as session:
         dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+        if dialect is postgresql:
+            session.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         for first in range(0, len(rows), _ROWS):
             made = dialect.insert(MissRow).values(rows[first : first + _ROWS])
             changed = {"count": MissRow.count + made.excluded.count, "last_at": made.excluded.last_at}
