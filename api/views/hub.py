@@ -93,24 +93,26 @@ class EventHub:
     async def _run(self) -> None:
         feed, self.epoch = self._make_feed(), secrets.token_hex(4)
         self._events.clear()
-        failing = False
+        failing = looked = False
         while self._listeners or time.monotonic() - self._left_at < _LINGER_SECONDS:
-            began = time.monotonic()
+            began, missed = time.monotonic(), False
             try:
                 found = await self._polls.run(feed.poll)
-                failing = False
+                # No event tells what changed before the first look: who listens by then has to read again.
+                missed, failing, looked = failing and not looked, False, True
             except Exception as error:
                 # Listeners stay: events go on when the store can be read again.
                 if not failing:
                     _log.error("no events: %s", error, exc_info=not isinstance(error, StoreError))
                 failing, found = True, []
+            self._count += missed
             for event in found:
                 self._count += 1
                 text = orjson.dumps(event.data).decode()
                 message = ServerSentEvent(event=event.name, raw_data=text, id=f"{self.epoch}-{self._count}")
                 self._events.append((message, event))
             self._begun.set()
-            if found or self._stopping.is_set():
+            if found or missed or self._stopping.is_set():
                 for wake in self._listeners:
                     wake.set()
             took = time.monotonic() - began

@@ -284,7 +284,7 @@ def test_an_id_of_another_service_does_not_resume(said: str) -> None:
     run(scenario)
 
 
-def test_a_failing_store_ends_no_stream() -> None:
+def test_a_failing_store_ends_no_stream_and_hides_no_change() -> None:
     class Failing(Scripted):
         def poll(self) -> list[Event]:
             if not self.found:
@@ -295,6 +295,8 @@ def test_a_failing_store_ends_no_stream() -> None:
         feed = Failing()
         hub = EventHub(lambda: feed, threading.Event())  # type: ignore[arg-type, return-value]
         listener, _ = await hub.listen(None)
+        begun, feed.found = listener.id(), [Event("best", {"n": 0})]
+        assert ((await listener.next(30.0)), listener.missed, (await hub.listen(begun))[1]) == ([], True, False)
         feed.found = [Event("best", {"n": 1})]
         assert (await received(listener, 1))[0][1].data == {"n": 1}
         listener.close()
