@@ -138,11 +138,14 @@ def database_url(db: str) -> str:
     """A SQLAlchemy URL from a URL or a path to a SQLite file.
 
     Raises:
-        SettingsError: `~user` stands for no folder, or the path is not UTF-8.
+        SettingsError: `~user` stands for no folder, the folder that we run in is gone, or the path is not UTF-8.
     """
     if "://" in db:
         return db
-    path = str(_expanded(Path(db)).absolute())
+    try:
+        path = str(_expanded(Path(db)).absolute())
+    except FileNotFoundError as error:
+        raise SettingsError(f"{db}: the folder that this command runs in is gone: go to another one") from error
     try:
         path.encode()
     except UnicodeEncodeError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.shell import Shell
 from tuner.errors import SettingsError
-from tuner.settings import Settings, settings
+from tuner.settings import Settings, database_url, settings
 
 
 @pytest.mark.parametrize("variable", ["GEMMTUNE_DB", "GEMMTUNE_CACHE_DIR"])
@@ -69,3 +69,13 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     settings.cache_clear()
     assert settings() == unset
     settings.cache_clear()
+
+
+def test_a_path_from_a_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SettingsError, match=r"rel\.db: the folder that this command runs in is gone"):
+        database_url("rel.db")
+    assert database_url("/tmp/rel.db") == "sqlite:////tmp/rel.db"
