@@ -153,8 +153,9 @@ async def get_drift(request: Request, device: DevicePath, views: ViewsDependency
         return found
 
     return await views.keep(
-        request, ("drift", device), found, version=lambda: views.store.changed()["best"], schema=DriftOut
-    )
+        request, ("drift", device), found, version=lambda: (views.store.changed()["best"], views.revocations()),
+        schema=DriftOut,
+    )  # fmt: skip
 
 
 @router.get(

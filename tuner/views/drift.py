@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 from sqlalchemy.orm import aliased
 
 from tuner.evidence.codec import utc
-from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow
+from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow, RevokedRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.views.programs import Programs
@@ -65,14 +65,15 @@ _Program = tuple[str, str, str, str]
 
 
 def drift(store: Store, device: str) -> Drift:
-    """How the bests of a device moved with the programs that measured them."""
+    """How the bests of a device moved with the programs that measured them; what was revoked says nothing of one."""
     new, old = aliased(MeasurementRow), aliased(MeasurementRow)
+    revoked = select(RevokedRow.measurement_id)
     query = (
         select(BestChangeRow.at, BestChangeRow.problem_id, new.provenance_id, new.median_us, old.provenance_id,
                old.median_us)
         .join(BestChangeRow.device).join(new, new.id == BestChangeRow.measurement_id)
-        .outerjoin(old, old.id == BestChangeRow.previous_id)
-        .where(DeviceRow.name == device).order_by(BestChangeRow.id)
+        .outerjoin(old, and_(old.id == BestChangeRow.previous_id, old.id.not_in(revoked)))
+        .where(DeviceRow.name == device, new.id.not_in(revoked)).order_by(BestChangeRow.id)
     )  # fmt: skip
     served = (
         select(MeasurementRow.provenance_id).join(BestRow, BestRow.measurement_id == MeasurementRow.id)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from space.kinds.gemm import Gemm
 from tests.fleet import eventually
 from tests.recorded_store import PATIENT
-from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
@@ -94,6 +95,23 @@ def test_a_revoked_best_disappears(store: Store) -> None:
     assert any(event.data.get("removed") for event in feed.poll())
     marked = MeasurementColumns(store).document(Wanted())["columns"]["revoked"]
     assert sum(map(bool, marked)) == 2
+
+
+def test_no_answer_drifted_by_what_was_revoked(store: Store) -> None:
+    workers, rounds = Workers(store, PATIENT), Rounds(store, PATIENT)
+    keep_best(store)
+    Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+    task = rounds.claim(workers.register("liar", FACTS).worker_id)
+    assert task is not None
+    told = replace(today(PROBLEM, DEVICE), driver="999.1")
+    rounds.begin(task.round_id, task.lease, told)
+    report = (measured(CONFIGS[1], 5.0), measured(CONFIGS[1], 5.0, PROBLEM, "final", samples=11))
+    rounds.finish(task.round_id, task.lease, RoundReport(report, told, 1.0, "done"))
+    found = drift(store, DEVICE)
+    assert ([program.driver for program in found.programs], len(found.changes)) == (["580.1", "999.1"], 1)
+    revocations.revoke(store, worker="liar")
+    found = drift(store, DEVICE)
+    assert ([program.driver for program in found.programs], found.changes) == (["580.1"], ())
 
 
 def test_what_changed_stands_where_a_new_reader_finds_it(store: Store) -> None:
