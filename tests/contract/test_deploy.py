@@ -14,6 +14,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from api import access
 from api.app import create_app
 from gemmtune.command import COMMANDS
 from tests.fleet import PROBLEMS, Fleet
@@ -150,3 +151,15 @@ def test_pods_get_no_variables_of_services_which_settings_have_too() -> None:
     pods = [pod for one in MANIFESTS if (pod := one["spec"].get("template", {}).get("spec"))]
     assert len(pods) == 2
     assert not clashes or [pod.get("enableServiceLinks") for pod in pods] == [False, False]
+
+
+def test_probes_reach_a_service_that_names_its_hosts(tmp_path: Path) -> None:
+    (service,) = [one for one in MANIFESTS if one["kind"] == "Deployment"]
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    policy = access.decide("auto", "0.0.0.0", False, frozenset({"tuner.example"}))
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, TestClient(create_app(store, policy)) as http:
+        for name in ("readinessProbe", "livenessProbe"):
+            probe = container[name]["httpGet"]
+            headers = {each["name"]: each["value"] for each in probe.get("httpHeaders", ())}
+            # Without a Host of its own the kubelet sends the pod's address.
+            assert http.get(probe["path"], headers={"Host": "10.0.0.7:8643"} | headers).status_code == 200
