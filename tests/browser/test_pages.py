@@ -392,6 +392,10 @@ def test_a_filter_that_nobody_knows_is_no_empty_page(opened: Opener) -> None:
         page.wait_for_selector(f"main .sentence:has-text('{words}')")
 
 
+def test_a_ladder_of_a_card_without_bests_does_not_say_that_nothing_is_measured(opened: Opener) -> None:
+    opened("/ladder?device=l4").wait_for_selector("main .sentence:has-text('Nothing is measured on NVIDIA L4 yet')")
+
+
 def test_links_open_in_the_same_document_and_back_returns(opened: Opener) -> None:
     page = opened("/problems")
     page.evaluate("window.same = true")
