@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
-from space.interpreter import PYTHON, imports_as_here
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
+from workers.interpreter import PYTHON, imports_as_here
 
 _STDERR_TAIL_BYTES = 600
 #: How long a killed process may take to end. A driver may hold one for ever in a call that no signal interrupts.

@@ -14,7 +14,6 @@ from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
 from space.family import FAMILIES, families_for
-from space.interpreter import PYTHON, imports_as_here
 from space.knobs import KnobValue
 from space.plug import Family
 from space.problem import Problem
@@ -24,6 +23,7 @@ from tuner.errors import CountFailed
 from tuner.hints import flags_of
 from tuner.studying.candidates import WITHIN_ESTIMATE
 from tuner.views.cells import Cells, cells_of
+from workers.interpreter import PYTHON, imports_as_here
 
 #: Counting every legal config takes seconds, and may take no longer than this.
 COUNT_SECONDS: Final = 120.0
