@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ from typing import IO, Any, Final
 
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
-from workers.interpreter import PYTHON, imports_as_here
 
 _STDERR_TAIL_BYTES = 600
 #: How long a killed process may take to end. A driver may hold one for ever in a call that no signal interrupts.
@@ -44,6 +44,15 @@ class LostContext(Exception):
         super().__init__(message)
         self.name = name
         self.lost = lost
+
+
+def _importing_as_here(command: Sequence[str]) -> list[str]:
+    """A command that imports from where this process does: `-m` would put the user's folder first, and a `workers` or
+    `space` there is none of ours."""
+    if command[0] != "-m":
+        return list(command)
+    run = f"runpy.run_module({command[1]!r}, run_name='__main__', alter_sys=True)"
+    return ["-P", "-c", f"import runpy, sys; sys.path[:] = {sys.path!r}; {run}", *command[2:]]
 
 
 class Supervisor:
@@ -181,8 +190,7 @@ class Supervisor:
             self._stderr.truncate()
             # Spawned, never forked: no state of this process reaches the one that owns the context.
             self._process = subprocess.Popen(
-                [*PYTHON, *self._command, str(child_reads), str(child_writes)],
-                env=imports_as_here(),
+                [sys.executable, *_importing_as_here(self._command), str(child_reads), str(child_writes)],
                 pass_fds=(child_reads, child_writes),
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,

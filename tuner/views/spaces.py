@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,11 +24,10 @@ from tuner.errors import CountFailed
 from tuner.hints import flags_of
 from tuner.studying.candidates import WITHIN_ESTIMATE
 from tuner.views.cells import Cells, cells_of
-from workers.interpreter import PYTHON, imports_as_here
 
 #: Counting every legal config takes seconds, and may take no longer than this.
 COUNT_SECONDS: Final = 120.0
-_EVERY: Final = [*PYTHON, "-m", "gemmtune", "space"]
+_EVERY: Final = [sys.executable, "-m", "gemmtune", "space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def legal_counts(problem: Problem, device: str, family: str | None) -> dict[str,
     words = [*_EVERY, problem.shape, *flags_of(problem).split(), "--device", device, "--unpruned", "--json"]
     try:
         done = subprocess.run([*words, *(["--family", family] if family else [])], capture_output=True, check=True,
-                              timeout=COUNT_SECONDS, env=imports_as_here())  # fmt: skip
+                              timeout=COUNT_SECONDS)  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise CountFailed(f"the legal configs of {problem.title} could not be counted ({error}): leave out legal=true"
                           ) from error  # fmt: skip

@@ -1,0 +1,23 @@
+"""Addresses with names that nobody knows, or of what nobody measured: each page says a sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.browser.conftest import Opener
+
+#: What an address has that nobody knows, and part of the sentence that says what there is.
+MISNAMED: Final = {
+    "/rules?kind=legl": "there are legal and worth", "/explain?knobs=nope": "its knobs are swap_ab",
+    "/failures?family=gmv": "use one of sm90_wgmma", "/failures?campaign=99": "gemmtune campaign list",
+}  # fmt: skip
+
+
+def test_a_filter_that_nobody_knows_is_no_empty_page(opened: Opener) -> None:
+    for path, words in MISNAMED.items():
+        page = opened(path, allowed="the server responded with a status of 4")
+        page.wait_for_selector(f"main .sentence:has-text('{words}')")
+
+
+def test_a_ladder_of_a_card_without_bests_does_not_say_that_nothing_is_measured(opened: Opener) -> None:
+    opened("/ladder?device=l4").wait_for_selector("main .sentence:has-text('Nothing is measured on NVIDIA L4 yet')")
