@@ -36,8 +36,12 @@ def device_named(name: str) -> str:
 
     Raises:
         DeviceError: `auto`, and this machine's GPU can't be used.
-        ProfileError: the word is one that opens a device to measure on, as in `tune`.
+        ProfileError: the word is one that opens a device to measure on, as in `tune`, or is not UTF-8.
     """
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ProfileError(f"device {name[:100]!r} is not UTF-8, which no store looks up: name a GPU model") from error
     opens, colon, which = name.partition(":")
     if colon and opens in ("cuda", "recorded"):
         # A recording's folder may be named as its card is.

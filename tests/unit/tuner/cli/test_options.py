@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from space.errors import ProfileError
 from tuner.cli.options import AUTO, device_named, profile_from_words
 from tuner.errors import DeviceError
 from tuner.studying import open_worker
@@ -45,3 +46,8 @@ def test_a_name_is_an_identity_whatever_this_machine_has(
 ) -> None:
     monkeypatch.setattr(open_worker, "driver_present", lambda: True)
     assert device_named(name) == identity
+
+
+def test_a_device_that_is_not_utf_8_is_one_sentence() -> None:
+    with pytest.raises(ProfileError, match=r"'o\\udcff' is not UTF-8"):
+        device_named("o\udcff")
