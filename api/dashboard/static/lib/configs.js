@@ -44,7 +44,7 @@ export function nameOf(config, told) {
 /** @param {string} name */
 const rank = (name) => (ORDER.indexOf(name) < 0 ? 99 : ORDER.indexOf(name));
 
-/** Reads what `written` writes; a part without a value stays, for the service to refuse. @param {string} text @returns {Record<string, string | number>} */
+/** Reads what `written` writes; the service refuses a part without a value. @param {string} text @returns {Record<string, string | number>} */
 export const knobsOf = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((part) => {
   const [name, value = ""] = part.split("=");
   return [name, /^-?\d+$/.test(value) ? Number(value) : value];

@@ -74,8 +74,7 @@ function stateOf(entry, answer) {
 function verdict(answer, take) {
   const broken = (/** @type {any} */ rule, /** @type {string} */ kind) => html`<li class="broken"><a class=${kind} href=${`/rules?id=${encodeURIComponent(rule.rule)}&family=${answer.config.family}`}>${rule.rule}</a>
     <span>${rule.sentence}</span><code>${rule.numbers}</code><span class="note">${rule.source}</span></li>`;
-  if (!answer.judged) return html`<h2>${answer.config.family} alone knows what is legal</h2>`;
-  return html`<h2 class=${answer.legal ? (answer.not_worth.length ? "tied" : "gain") : "loss"}>${answer.legal ? (answer.not_worth.length ? "◇ Legal, not worth a try" : "✓ Legal, and worth trying") : "✕ Illegal"}</h2>
+  return !answer.judged ? html`<h2>${answer.config.family} alone knows what is legal</h2>` : html`<h2 class=${answer.legal ? (answer.not_worth.length ? "tied" : "gain") : "loss"}>${answer.legal ? (answer.not_worth.length ? "◇ Legal, not worth a try" : "✓ Legal, and worth trying") : "✕ Illegal"}</h2>
     ${answer.expected_us ? html`<p class="sentence">The analytic model estimates ${number(answer.expected_us)} µs.</p>` : nothing}
     <ul class="plain">${answer.broken.map((/** @type {any} */ rule) => broken(rule, "loss"))}${answer.not_worth.map((/** @type {any} */ rule) => broken(rule, "tied"))}</ul>
     ${answer.nearest && answer.change ? html`<p class="row centre"><strong>Nearest legal change:</strong> <code>${answer.change}</code>

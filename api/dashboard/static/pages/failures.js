@@ -15,7 +15,7 @@ export async function open(page) {
   const unfolded = new Set();
   const load = latest(async () => {
     const answer = await page.get("/v1/failures", asked);
-    // Where nothing is measured, a name may be wrong: the service refuses it, and says which there are.
+    // A wrong name is refused.
     if (!answer.measured && asked.family) await page.get("/v1/rules", { family: asked.family });
     if (!answer.measured && asked.campaign) await page.get(`/v1/campaigns/${asked.campaign}`);
     const tally = new Map();

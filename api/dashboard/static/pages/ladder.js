@@ -25,7 +25,7 @@ export async function open(page) {
     device ||= (await devicesOf(page)).device;
     const { items: weights } = device ? await page.get("/v1/weights", { device }) : { items: [] };
     const example = /** @type {any} */ (weights[0]);
-    if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured${device ? ` on ${device}` : ""} yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
+    if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured${device && ` on ${device}`} yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
     // Chosen once: what is measured meanwhile changes no weight that is looked at.
     if (!asked.n) Object.assign(asked, fieldsOf(example));
     const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });

@@ -10,7 +10,7 @@ export async function open(page) {
   page.title("Rules");
   const id = page.param("id");
   const family = page.param("family");
-  if (!["", "legal", "worth"].includes(page.param("kind"))) throw new Refusal(404, "", `No rule is of the kind “${page.param("kind")}”: there are legal and worth.`, "");
+  if (!["", "legal", "worth"].includes(page.param("kind"))) throw new Refusal(404, "", `No rule is “${page.param("kind")}”: there are legal and worth.`, "");
   const { items } = await page.get("/v1/rules");
   const families = [...new Set(items.map((/** @type {any} */ rule) => rule.family))];
   if (family && !families.includes(family)) throw new Refusal(404, "", `No family “${family}” has rules: there are ${families.join(", ")}.`, "");
