@@ -134,7 +134,7 @@ def gpu_process_of(pid: int) -> int | None:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if parent == pid and b"workers.cuda.process" in words:
+        if parent == pid and any(b"workers.cuda.process" in word for word in words):
             return int(entry.name)
     return None
 
