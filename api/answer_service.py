@@ -17,7 +17,7 @@ from space.devices import DEFAULT_DEVICE, find_profile
 from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
 from tuner.answering.answers import Answer, ExactBests, Source, answer, known_answer
-from tuner.errors import StoreError
+from tuner.errors import NewerContent, StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.prediction.files import Choice, model_for
@@ -49,15 +49,20 @@ class _WithStore:
     store: Store
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
-        if policy is not None:
-            return self.store.best(problem, device, policy)
-        return self.snapshot.best(problem, device)
+        return self._under(policy, problem, device) if policy else self.snapshot.best(problem, device)
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
         # One by one: an answer looks at few, of which the store may have thousands.
         for served in self.snapshot.neighbours(problem, device):
-            under = self.store.best(served.problem, device, policy) if policy not in (None, served.policy) else None
+            under = self._under(policy, served.problem, device) if policy not in (None, served.policy) else None
             yield under if under and under.device_kind == served.device_kind else served
+
+    def _under(self, policy: Policy | None, problem: Problem, device: str) -> Best | None:
+        """The store's best under a policy; like the snapshot, without what only another version reads."""
+        try:
+            return self.store.best(problem, device, policy)
+        except NewerContent:
+            return None
 
 
 class AnswerService:

@@ -171,6 +171,10 @@ class StoreError(TunerError):
     """The store can't be used."""
 
 
+class NewerContent(StoreError):
+    """The store holds what this version can't read, as a knob of a newer one."""
+
+
 class AlreadyMeasured(StoreError):
     """The measurement exists already; nothing was written."""
 

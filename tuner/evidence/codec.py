@@ -18,7 +18,7 @@ from space.errors import SpaceError
 from space.family import config_named
 from space.kind import problem_from_key
 from space.problem import Problem
-from tuner.errors import Quarantined, StoreError
+from tuner.errors import NewerContent, Quarantined
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Policy, Provenance, Verification, from_document, from_json, to_json
@@ -59,7 +59,7 @@ def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
     """The bests in rows of `bests.SELECTED`, in their order, without those that can't be true.
 
     Raises:
-        StoreError: this version cannot read one.
+        NewerContent: this version cannot read one.
     """
     found = []
     for columns in rows:
@@ -85,7 +85,7 @@ def best_of(columns: Mapping[str, Any]) -> Best:
 
     Raises:
         Quarantined: no clock can have measured it, its card is unknown, or a document in its row is malformed.
-        StoreError: this version cannot read it.
+        NewerContent: this version cannot read it.
     """
     winner, device, key, failed = _stored(columns), columns["device"], columns["problem_key"], columns["failed"]
     wrong = quarantined(device) or out_of_range(winner.measurement)
@@ -152,7 +152,7 @@ def problem_of(key: str) -> Problem:
     """The problem that a stored key names.
 
     Raises:
-        StoreError: no problem kind of this version reads the key.
+        NewerContent: no problem kind of this version reads the key.
     """
     with _of_this_version("problem"):
         return problem_from_key(key)
@@ -162,7 +162,7 @@ def config_of(key: str) -> Config:
     """The config that a stored key names.
 
     Raises:
-        StoreError: no family of this version knows such a config.
+        NewerContent: no family of this version knows such a config.
     """
     with _of_this_version("config"):
         return config_named(key)
@@ -173,7 +173,7 @@ def _of_this_version(what: str) -> Iterator[None]:
     try:
         yield
     except (SpaceError, ValueError, TypeError) as error:
-        raise StoreError(
+        raise NewerContent(
             f"the store holds a {what} that this version cannot read ({error}): upgrade gemmtune"
         ) from error
 

@@ -104,6 +104,9 @@ class TestSnapshot:
         with TestClient(create_app(own_store)) as client:
             assert client.get("/readyz").json()["left_out"] == 1
             assert client.get("/v1/best?m=512&n=512&k=512").json()["source"] == "measured"
+            for policy in Policy:
+                asked = client.get("/v1/best", params=ASKED | {"policy": policy.value})
+                assert (asked.status_code, asked.json()["source"] == "measured") == (200, False), policy
 
     def test_one_that_cant_be_read_ends_the_one_that_it_replaced(self, own_store: Store) -> None:
         keep_best(own_store)
