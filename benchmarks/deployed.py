@@ -6,8 +6,9 @@ With `--tune`, problems that the store lacks are tuned first, on the same GPU; `
 begins the store with what an H200 has tuned already. With several GPUs, run one process a GPU (CUDA_VISIBLE_DEVICES),
 each with `--part I/N` and `--json`, which goes on where it stopped; then commit these files and `--merge` them.
 
-Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
-the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
+Four arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
+the fastest cuBLASLt algorithm that its heuristic lists, `unlisted` the fastest that it doesn't list. Ratios are torch's
+time over the arm's: above 1 the arm is faster.
 An arm whose config torch refuses to run (another cuBLASLt, say) has no line, and `served` says that torch computes.
 torch's products are `matmul` (f32 as tf32), `_scaled_mm` with unit scales and fast accumulation, and `_int_mm`. Errors
 are the largest of 256 random rows against float64, over the mean |C|, as a multiple of torch's. Only `--merge` works

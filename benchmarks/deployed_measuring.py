@@ -34,6 +34,8 @@ from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, tune
+from workers.cuda.families.cublaslt import NOT_LISTED
+from workers.measurement import Measurement
 
 #: Words of `space.kinds.gemm.DTYPES` that torch multiplies, and torch's dtypes of operands and results.
 MULTIPLIED: Final = ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")
@@ -95,17 +97,18 @@ def sets_of(problem: Gemm, most: int) -> list[tuple[torch.Tensor, ...]]:
 
 
 def candidates(store: Store, best: Best) -> dict[str, Config]:
-    """The fastest of our families and of the library, in the finals that the best comes from."""
+    """The fastest of our families, of what the library's heuristic lists, and of what it doesn't list, in the finals
+    that the best comes from.
+    """
     finals = [
         stored.measurement for stored in store.finals_beside(best.winner.id)
         if stored.measurement.policy is best.policy
     ]  # fmt: skip
-    found = {}
-    for arm, own in (("own", True), ("library", False)):
-        of_arm = [one for one in finals if is_own(one.config) is own]
-        if of_arm:
-            found[arm] = ahead(of_arm)[0].config
-    return found
+    of_arm: dict[str, list[Measurement]] = {}
+    for one in finals:
+        arm = "own" if is_own(one.config) else "unlisted" if NOT_LISTED in one.note else "library"
+        of_arm.setdefault(arm, []).append(one)
+    return {arm: ahead(measured)[0].config for arm, measured in of_arm.items()}
 
 
 @contextmanager

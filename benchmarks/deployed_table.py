@@ -15,8 +15,9 @@ from benchmarks.published import as_table, begun, joined_facts, shared_facts
 
 #: As `benchmarks.deployed_timing` times them.
 REGIMES: Final = ("turns", "alone", "burst", "chain")
-#: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
-ARMS: Final = ("served", "own", "library")
+#: What runs beside torch: what is served, the best of our own families, the library's fastest algorithm of those that
+#: its heuristic lists, and of the others.
+ARMS: Final = ("served", "own", "library", "unlisted")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class Bench:
         libraries = {name: launcher_of(family).library() for name, family in FAMILIES.items()}
         self.libraries = {name: library for name, library in libraries.items() if library is not None}
         self.baselines: tuple[Config, ...] = ()
+        self.unlisted: tuple[Config, ...] = ()
         self.busy_us = 0.0
         self._problem: Problem | None = None
         self._operands: Operands
@@ -163,9 +164,10 @@ class Bench:
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         # By the name alone, as who picks the winner has it: of a card that no table has, `chain` decides.
         self.power_decides = power_decides(problem, find_profile(self.facts.name))
-        families = [family_named(name) for name in kind_named(problem.kind).baselines]
-        found = (launcher_of(family).candidates(problem, self._shared) for family in families)
-        self.baselines = tuple(chain.from_iterable(found))
+        libraries = [launcher_of(family_named(name)) for name in kind_named(problem.kind).baselines]
+        self.baselines = tuple(chain.from_iterable(each.candidates(problem, self._shared) for each in libraries))
+        further = (each.unlisted(problem, self._shared, self._device) for each in libraries)
+        self.unlisted = tuple(chain.from_iterable(further))
 
     def ready(self, config: Config, digest: str) -> Ready:
         """Loads a candidate and records its graph.

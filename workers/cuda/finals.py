@@ -40,7 +40,7 @@ NEAR: Final = 0.04
 #: 3 %, so where it decides they come by bursts and by what they load: by bursts alone the fastest under `sustained` was
 #: left out of one of two finals of 16384×4096×4096, which cost 1.4 % (docs/kernels/search.md). Where it doesn't, the
 #: next by bursts may differ from the fastest in their raster alone.
-FASTEST, STRUCTURES = 3, 4
+FASTEST, STRUCTURES = 2, 3
 #: The library's second takes part if it is behind its best by at most this share of its time under `burst`. In 35
 #: finals in which it was farther behind, it was the faster one in one, by 0.7 % (docs/kernels/search.md).
 SECOND_NEAR: Final = 0.01
@@ -52,6 +52,7 @@ class Finals:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._rivals: list[Rival] = []
+        self._unlisted: list[Rival] = []
 
     def add(self, config: Config, digest: str) -> str:
         """Loads and verifies a rival; returns why it is wrong, empty where it is right.
@@ -61,16 +62,20 @@ class Finals:
         """
         rival, reason = self._verified(self._bench.ready(config, digest))
         if rival is not None:
-            self._rivals.append(rival)
+            (self._rivals if is_own(config) else self._unlisted).append(rival)
         return reason
 
     def add_baselines(self) -> None:
-        """Adds every correct candidate of the libraries, each library's first choice first."""
+        """Adds every correct candidate of the libraries, each library's first choice first, and behind them what was
+        added that no library lists.
+        """
         for config in self._bench.baselines:
-            if len(self._rivals) == SLOTS:
-                return
+            if len(self._rivals) + len(self._unlisted) == SLOTS:
+                break
             if (rival := self._baseline(config)) is not None:
                 self._rivals.append(rival)
+        self._rivals += self._unlisted
+        self._unlisted = []
 
     def run(self, turns: int) -> list[Measurement]:
         """Times the rivals; returns one measurement for each rival and policy, by policy, in the order of addition.
@@ -104,9 +109,9 @@ class Finals:
 
     def drop(self) -> None:
         """Frees the rivals."""
-        for rival in self._rivals:
+        for rival in (*self._rivals, *self._unlisted):
             rival.ready.discard()
-        self._rivals = []
+        self._rivals, self._unlisted = [], []
 
     def _leaders(self, rivals: Sequence[Rival]) -> list[Rival]:
         """The rivals that take part in everything, in the order of addition."""

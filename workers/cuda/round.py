@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import secrets
 from collections import Counter, deque
@@ -37,6 +38,10 @@ FINALS_SECONDS: Final = 120.0
 #: Attempts at the finals before giving up on the device: two of all, then one of the first half and one of its half.
 FINAL_TRIES: Final = 4
 
+#: Of what no library lists, as many go into the finals, if they are behind the fastest that was screened by at most
+#: this share of its time: screening runs cooler than the finals, and scatters.
+UNLISTED_FINALISTS, UNLISTED_NEAR = 3, 0.05
+
 _CHECK: Final = "check the GPU with nvidia-smi; all measurements are kept, and the same command resumes"
 
 
@@ -67,6 +72,8 @@ class CudaRound:
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
         self._baselines: tuple[Config, ...] = ()
+        self._unlisted: tuple[Config, ...] = ()
+        self._fastest_us = math.inf
         self._ended: Counter[str] = Counter()
 
     @property
@@ -88,7 +95,10 @@ class CudaRound:
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
         self._gpu.prepared = None
         try:
-            self._baselines = tuple(config_named(key) for key in self._asked_twice(question)["baselines"])
+            answer = self._asked_twice(question)
+            self._baselines, self._unlisted = (
+                tuple(map(config_named, answer[name])) for name in ("baselines", "unlisted")
+            )
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared ({error}): {_CHECK}") from error
         except LostContext as error:
@@ -137,7 +147,7 @@ class CudaRound:
             ProcessError: they failed again and again.
         """
         self._take_over()
-        left, failed = list(finalists), list[Measurement]()
+        left, failed = [*finalists, *self._leading_unlisted()], list[Measurement]()
         tries, reason = 0, ""
         while tries < FINAL_TRIES:
             together = False
@@ -157,6 +167,12 @@ class CudaRound:
             self._recover()
         shape = self._problem.shape
         raise ProcessError(f"the finals of {shape} failed {FINAL_TRIES} times, at last: {reason}; {_CHECK}")
+
+    def _leading_unlisted(self) -> list[Config]:
+        """What no library lists, where a screening says that it is near the fastest; of that the fastest."""
+        screened = [one for one in self.screen(self._unlisted) if one.outcome is Outcome.CORRECT]
+        near = [one for one in screened if one.median_us <= self._fastest_us * (1 + UNLISTED_NEAR)]
+        return [one.config for one in sorted(near, key=lambda one: one.median_us)[:UNLISTED_FINALISTS]]
 
     def _measure(self, builds: Builds, library: list[Config], more: More) -> Iterator[Measurement]:
         """Keeps a few questions ahead of the GPU process, and yields measurements as they are answered.
@@ -234,12 +250,14 @@ class CudaRound:
         return self._outcome(candidate.config, outcome, str(death), candidate.digest)
 
     def _screened(self, answer: dict[str, Any]) -> Measurement:
-        return from_json(Measurement, json.dumps(answer))
+        measurement = from_json(Measurement, json.dumps(answer))
+        self._fastest_us = min(self._fastest_us, measurement.median_us)
+        return measurement
 
     def _run_finals(self, turns: int) -> tuple[Measurement, ...]:
         self._gpu.ask({"do": "baselines"}, self._patience_seconds)
         answer = self._gpu.ask({"do": "finals", "turns": turns}, self._patience_seconds + FINALS_SECONDS + turns)
-        return tuple(self._screened(entry) for entry in answer["measurements"])
+        return tuple(from_json(Measurement, json.dumps(entry)) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
         """Makes the finalists ready; returns the first that fails, as a measurement.

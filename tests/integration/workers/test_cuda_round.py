@@ -22,6 +22,12 @@ from workers.measurement import Outcome
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("256x256x256")
+#: What the library runs of 8x8x8 and doesn't list: the higher its tile, the faster, but from 100 on it is slow.
+#: `stages` of one says how it behaves, as `tile_n` of ours does.
+UNLISTED = [
+    family_named("cublaslt").config({"algorithm": 66, "tile": tile, "stages": stages})
+    for tile, stages in ((1, 64), (99, 16), (3, 64), (2, 64), (100, 64), (4, 64))
+]
 
 #: Answers as the GPU process does. `stages` of a config says how it behaves; what it did stands in the log.
 PROCESS = """
@@ -35,7 +41,8 @@ FACTS = dict(name="NVIDIA H200", arch="sm_90a", kind="cuda", uuid="GPU-0", drive
              l2_bytes=1, memory_bytes=1)
 def measured(question):
     config = family_named(question["family"]).parse(question["knobs"])
-    made = Measurement({problem!r}, config, "screen", Policy.BURST, Outcome.CORRECT, (1.0,),
+    us = 1.0 if config.family != "cublaslt" else 1 - config["tile"] / 1000 if config["tile"] < 100 else 1.06
+    made = Measurement({problem!r}, config, "screen", Policy.BURST, Outcome.CORRECT, (us,),
                        verification=Verification(1, 0, 0.5, ""))
     return json.loads(to_json(made))
 def note(line):
@@ -55,12 +62,12 @@ while True:
             if question["problem"].find(":7x7x8:") > 0:
                 send(write_fd, dict(error="cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", kind="CudaError",
                                     name="CUDA_ERROR_OUT_OF_MEMORY", lost=False))
-            else: send(write_fd, dict(baselines=[]))
+            else: send(write_fd, dict(baselines=[], unlisted={unlisted!r} if ":8x8x8:" in question["problem"] else []))
         case "screen" | "arm":
             assert prepared
             knobs = dict(pair.split("=") for pair in question["knobs"].split(","))
             note(f"{{question['do']}} {{question['knobs']}}")
-            match knobs.get("tile_n"):
+            match knobs.get("tile_n", knobs.get("stages")):
                 case "8": time.sleep(60)
                 case "16": os.abort()
                 case "24":
@@ -105,7 +112,7 @@ def config(tile_n: int, **knobs: object) -> Config:
 
 @pytest.fixture
 def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
-    process = [script(PROCESS, problem=PROBLEM.key)]
+    process = [script(PROCESS, problem=PROBLEM.key, unlisted=[one.key for one in UNLISTED])]
     with CudaWorker(0, tmp_path / "cache", process=process) as opened:
         # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
         opened.builder._compile = lambda problem, config, constants: (  # type: ignore[method-assign]
@@ -344,3 +351,20 @@ def test_finals_of_a_worker_that_is_closed_end_and_start_no_process_again(worker
     timing.join(60)
     assert [str(error) for error in errors] == ["the GPU process was closed: open the device again"]
     assert sum(line.startswith("prepare") for line in log.read_text().splitlines()) == 1
+
+
+def test_the_fastest_that_the_library_does_not_list_go_into_the_finals(worker: CudaWorker, log: Path) -> None:
+    round_ = worker.begin(Gemm.parse("8x8x8"))
+    list(round_.screen([config(64)]))
+    assert round_.finals([config(64)], 5) == ()
+    armed = [line for line in log.read_text().splitlines() if line.startswith("arm")]
+    # The one with tile 99 ends the process, so it has no time.
+    assert armed == [f"arm {one.knobs_text}" for one in (config(64), UNLISTED[5], UNLISTED[2], UNLISTED[3])]
+
+
+def test_what_the_library_does_not_list_stays_out_of_the_finals_where_it_is_slow(worker: CudaWorker, log: Path) -> None:
+    round_ = worker.begin(Gemm.parse("8x8x8"))
+    round_._unlisted = UNLISTED[4:5]
+    list(round_.screen([config(64)]))
+    assert round_.finals([config(64)], 5) == ()
+    assert [line for line in log.read_text().splitlines() if line.startswith("arm")] == [f"arm {config(64).knobs_text}"]

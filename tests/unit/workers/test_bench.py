@@ -137,7 +137,8 @@ def test_finals_take_most_turns_under_the_policy_that_decides(
 ) -> None:
     for part in ("Operands", "Outputs", "Verifier"):
         monkeypatch.setattr(bench, part, lambda *_: None)
-    monkeypatch.setattr(bench, "launcher_of", lambda _: SimpleNamespace(candidates=lambda *_: ()))
+    without = SimpleNamespace(candidates=lambda *_: (), unlisted=lambda *_: ())
+    monkeypatch.setattr(bench, "launcher_of", lambda _: without)
     played, problem = Played(), Gemm.parse(shape)
     played._problem, played._tools = None, None  # type: ignore[assignment]
     said = DriverFacts(name, "sm_90a", 132, 50 * 2**20, 80 * 2**30, highest_clock_ghz=1.98, memory_tbs=4.0)

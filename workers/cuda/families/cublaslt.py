@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import WORKSPACE_BYTES
 from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
+from space.families.unlisted import WGMMA_KERNELS, Shapes, expected_order
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy, Strides
 from workers.cuda.driver import Buffer, CudaError, Stream
@@ -31,6 +33,11 @@ _REFUSED: Final = "CUDA_ERROR_NOT_SUPPORTED"
 #: An address as aligned as any; nothing is read there.
 _SOMEWHERE: Final = 1 << 20
 _POINTER_BYTES: Final = 8
+#: What the note of an algorithm ends with that the heuristic doesn't list.
+NOT_LISTED: Final = "not in the heuristic's list"
+#: Kernels beyond the heuristic's list that are worth a screening, and how many the library is asked for at most: it has
+#: a third to nearly all of the first hundred.
+UNLISTED, MOST_ASKED = 24, 400
 
 
 class Handle:
@@ -145,6 +152,20 @@ class Matmul:
         configs = (self._config(rank) for rank in range(len(self._results)))
         return tuple(dict.fromkeys(configs))
 
+    def unlisted(self, device: DeviceProfile) -> Iterator[Config]:
+        """Kernels that the library accepts though its heuristic doesn't list them, the fastest expected first; none
+        where it lists none for Hopper.
+        """
+        lt = self._library.lt
+        like = next((config for config in self.listed if config["algorithm"] == WGMMA_KERNELS), None)
+        if like is None:
+            return
+        order = expected_order(self._problem, device, _shapes(lt.MatmulTile), _shapes(lt.ClusterShape))
+        for numbers in islice(order, MOST_ASKED):
+            with suppress(CudaError):
+                if (config := self._accepted(like.knobs | numbers)) not in self.listed:
+                    yield config
+
     def algorithm(self, config: Config) -> Algorithm:
         """The algorithm of a config, checked by the library.
 
@@ -205,7 +226,7 @@ class Matmul:
         return (
             f"algorithm {of['algorithm']}, tile {tile}, stages {stages}, "
             f"cluster {_name(lt.ClusterShape, of['cluster'])}, split-K {of['split_k']}, "
-            + ("not in the heuristic's list" if rank is None else f"rank {rank}")
+            + (NOT_LISTED if rank is None else f"rank {rank}")
         )
 
     def free(self) -> None:
@@ -249,12 +270,13 @@ class Matmul:
 
     def _config(self, rank: int) -> Config:
         """The attributes of a candidate as a config."""
-        knobs = attributes(self._library.lt, self._results[rank])
         try:
-            workspace_bytes = self._rebuilt(knobs).workspace_bytes
+            return self._accepted(attributes(self._library.lt, self._results[rank]))
         except CudaError:
             return CUBLASLT.config({"rank": rank})
-        return CUBLASLT.config(knobs | {"workspace_bytes": workspace_bytes})
+
+    def _accepted(self, knobs: Mapping[str, Any]) -> Config:
+        return CUBLASLT.config({**knobs, "workspace_bytes": self._rebuilt(knobs).workspace_bytes})
 
     def _rank(self, config: Config) -> int | None:
         """Where the heuristic lists a config; None if it does not."""
@@ -324,6 +346,12 @@ class LibraryLauncher(Launcher):
         matmul = _matmul(problem, shared)
         return matmul.listed if matmul else ()
 
+    @classmethod
+    def unlisted(cls, problem: Gemm, shared: Shared, device: DeviceProfile) -> tuple[Config, ...]:
+        """The first of what the heuristic could have listed as well."""
+        matmul = _matmul(problem, shared)
+        return tuple(islice(matmul.unlisted(device), UNLISTED)) if matmul else ()
+
 
 def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:
     """The problem's product, described to the library; None where it has no such product."""
@@ -343,6 +371,13 @@ def _preference(lt: Any) -> Iterator[int]:  # noqa: ANN401
         yield preference
     finally:
         lt.matmul_preference_destroy(preference)
+
+
+@cache
+def _shapes(kind: Any) -> Shapes:  # noqa: ANN401
+    """Rows and columns of the library's numbers, by their names: `TILE_128x64`, `SHAPE_2x1x1`."""
+    sides = {int(member): member.name.partition("_")[2].split("x") for member in kind}
+    return {number: (int(of[0]), int(of[1])) for number, of in sides.items() if len(of) > 1}
 
 
 def _name(kind: Any, number: int) -> str:  # noqa: ANN401

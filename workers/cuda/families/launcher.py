@@ -79,3 +79,8 @@ class Launcher(ABC):
     def candidates(cls, problem: OwnProblem, shared: Shared) -> tuple[Config, ...]:
         """Configs that only the library on this GPU can name, its first choice first; none where kernels are ours."""
         return ()
+
+    @classmethod
+    def unlisted(cls, problem: OwnProblem, shared: Shared, device: DeviceProfile) -> tuple[Config, ...]:
+        """Configs that the library would run but doesn't name, the fastest expected first."""
+        return ()
