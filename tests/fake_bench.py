@@ -74,7 +74,7 @@ def telling(*watts: float | None, then: float | None = None) -> Callable[[], Abs
 
 @dataclass
 class Bench:
-    """Takes the GPU's place: `library_us` by rank, `own_us` by tile_n."""
+    """Takes the GPU's place: `library_us` by rank, of which the last `beyond` are not listed, `own_us` by tile_n."""
 
     library_us: list[float] = field(default_factory=list)
     own_us: dict[int, float] = field(default_factory=dict)
@@ -85,11 +85,13 @@ class Bench:
     busy_us: float = 0.0
     restored: int = 0
     discarded: int = 0
+    beyond: int = 0
     monitor: Any = field(default_factory=lambda: SimpleNamespace(read=lambda: CLOCKS, metered=metered))
 
     @property
     def baselines(self) -> tuple[Config, ...]:
-        return tuple(family_named("cublaslt").config({"rank": rank}) for rank in range(len(self.library_us)))
+        listed = len(self.library_us) - self.beyond
+        return tuple(family_named("cublaslt").config({"rank": rank}) for rank in range(listed))
 
     def ready(self, config: Config, digest: str) -> Any:  # noqa: ANN401
         us = self.library_us[config.number("rank")] if config.family == "cublaslt" else self.own_us[config["tile_n"]]

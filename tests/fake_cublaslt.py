@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,12 +30,11 @@ class Names:
         return name
 
 
-class Named(int):
-    """A number with a name, as members of the library's enumerations are."""
-
-    @property
-    def name(self) -> str:
-        return f"TILE_{int(self)}x64"
+#: Some tiles and clusters of the library's, by their numbers.
+TILES = {13: (64, 64), 15: (15, 64), 18: (128, 64), 20: (128, 128), 35: (35, 64), 157: (104, 64)}
+CLUSTERS = {2: (1, 1), 3: (2, 1), 5: (1, 2), 8: (1, 4), 29: (5, 2)}
+Tile = IntEnum("Tile", {"TILE_UNDEFINED": 0} | {f"TILE_{m}x{n}": number for number, (m, n) in TILES.items()})
+Cluster = IntEnum("Cluster", {"SHAPE_AUTO": 0} | {f"SHAPE_{m}x{n}x1": number for number, (m, n) in CLUSTERS.items()})
 
 
 class Recorder:
@@ -42,7 +42,8 @@ class Recorder:
 
     MatmulDescAttribute = MatrixLayoutAttribute = MatmulPreferenceAttribute = Names()
     MatmulAlgoConfigAttribute = MatmulAlgoCapAttribute = Names()
-    MatmulTile = MatmulStages = ClusterShape = Named
+    MatmulTile = MatmulStages = Tile
+    ClusterShape = Cluster
 
     class cuBLASLtError(Exception):  # noqa: N801
         pass

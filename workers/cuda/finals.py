@@ -35,12 +35,13 @@ FIRST_BURSTS, BURSTS = 3, 6
 #: except the first of ours. In 41 finals on H100s the one of ours that was fastest under `sustained` was at most 3 %
 #: behind.
 NEAR: Final = 0.04
-#: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second:
-#: ours that are fastest under `burst`, and then the best of each other structure. Power changes that order by up to
-#: 3 %, so where it decides they come by bursts and by what they load: by bursts alone the fastest under `sustained` was
-#: left out of one of two finals of 16384×4096×4096, which cost 1.4 % (docs/kernels/search.md). Where it doesn't, the
-#: next by bursts may differ from the fastest in their raster alone.
-FASTEST, STRUCTURES = 2, 3
+#: Rivals that take part in everything, beside the library's first choice, its best and, if that is near, its second.
+#: Power changes the order of bursts by up to 3 %, so where it decides, the first two by bursts and by what they load
+#: take part: they lose 0.009 % to all of four or more (benchmarks/results/finals_h200_now.md). By bursts alone the
+#: fastest under `sustained` was left out of one of two finals of 16384×4096×4096, which cost 1.4 %
+#: (docs/kernels/search.md). Elsewhere those that are fastest under `burst` may differ in their raster alone, so the best
+#: of another structure takes part.
+FASTEST, OF_STRUCTURES = 2, 3
 #: The library's second takes part if it is behind its best by at most this share of its time under `burst`. In 35
 #: finals in which it was farther behind, it was the faster one in one, by 0.7 % (docs/kernels/search.md).
 SECOND_NEAR: Final = 0.01
@@ -122,7 +123,8 @@ class Finals:
         library = [rival for rival in rivals if not is_own(rival.ready.config)]
         ours = [rival for rival in ahead if rival not in library]
         own = sorted((rival for rival in ours if rival in near), key=self._expected_us) or ours[:1]
-        chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, STRUCTURES)
+        most = FASTEST if self._bench.power_decides else OF_STRUCTURES
+        chosen = best_of_structures(own, lambda rival: rival.ready.config, FASTEST, most)
         theirs = [rival for rival in ahead if rival in library]
         second = [rival for rival in theirs[1:2] if rival in near and _within(SECOND_NEAR, rival, theirs[0])]
         chosen += library[:1] + theirs[:1] + second

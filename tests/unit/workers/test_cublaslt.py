@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from space.config import Config
+from space.devices import find_profile
 from space.errors import ConfigError
 from space.explain import explain, is_legal
+from space.families.unlisted import expected_order
 from space.family import config_named, family_named
 from space.kinds.gemm import DTYPES, Gemm
-from tests.fake_cublaslt import LISTED, PLACES, Recorder, library_of, numbers_of
+from tests.fake_cublaslt import CLUSTERS, LISTED, PLACES, TILES, Recorder, library_of, numbers_of
 from workers.cuda import calls, copies
 from workers.cuda.copies import Strides
 from workers.cuda.driver import CudaError
@@ -124,12 +127,36 @@ def test_candidates_are_what_rebuilds_the_heuristics_algorithms(monkeypatch: pyt
         assert "not in the heuristic's list" in ready.note
 
 
+def test_kernels_for_hopper_that_are_not_listed_are_named_if_the_library_accepts_them() -> None:
+    problem, device = Gemm.of(256, 3072, 4096), find_profile("NVIDIA H200")
+    assert device
+    _, matmul = described(problem)
+    found = list(islice(matmul.unlisted(device), 50))
+    assert len(set(found)) == 50
+    assert not set(found) & set(matmul.listed)
+    # As the first that is listed: it is of the same kernels. The recorder has no tile 13, which is 64x64.
+    assert {(one["algorithm"], one["stages"], one["swizzle"]) for one in found} == {(66, 35, 0)}
+    assert 13 not in {one["tile"] for one in found}
+    expected = [one for one in expected_order(problem, device, TILES, CLUSTERS) if one["tile"] != 13]
+    places = [expected.index({name: one[name] for name in expected[0]}) for one in found]
+    assert places == sorted(places)
+    # What is listed may have been left out.
+    assert places[-1] <= 50
+
+
+def test_where_the_library_lists_no_kernel_for_hopper_no_other_one_is_named() -> None:
+    device = find_profile("NVIDIA H200")
+    assert device
+    assert [*described(Gemm.of(256, 3072, 4096), listed=LISTED[1:2])[1].unlisted(device)] == []
+    assert [*described(Gemm.of(256, 3072, 4096), supported=False)[1].unlisted(device)] == []
+
+
 def test_a_note_names_the_algorithm_and_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     lt, problem = Recorder(), Gemm.of(16, 32, 64)
     _, matmul = described(problem)
     for config in (matmul.listed[1], FAMILY.config({"rank": 1})):
         note = launcher(monkeypatch, problem, config, lt).note
-        assert note == "algorithm 39, tile 15x64, stages 35x64, cluster 29x64, split-K -1, rank 1"
+        assert note == "algorithm 39, tile 15x64, stages 35x64, cluster 5x2x1, split-K -1, rank 1"
 
 
 def test_what_cannot_be_rebuilt_is_named_by_its_rank() -> None:

@@ -37,7 +37,7 @@ _POINTER_BYTES: Final = 8
 NOT_LISTED: Final = "not in the heuristic's list"
 #: Kernels beyond the heuristic's list that are worth a screening, and how many the library is asked for at most: it has
 #: a third to nearly all of the first hundred.
-UNLISTED, MOST_ASKED = 24, 400
+UNLISTED, MOST_ASKED = 16, 400
 
 
 class Handle:
