@@ -8,6 +8,7 @@ Reads the backups of stores in a folder. Of each problem's best that is served i
 * What the fastest would have been with fewer of our leaders, the first by bursts and the best of other structures; and
   where power decides, the first by bursts and by what a config loads, which is how finals choose them there.
 * Where power decides: what the library's second by bursts is worth, and what our leaders gain under each policy.
+* What the library's fastest that its heuristic doesn't list gains over the fastest that it lists, after rest.
 * How far the blocks of one rival scatter, whether the place in the first pass matters, and how often two finals of the
   same rivals name the same winner, for that scatter alone.
 * Power, and energy a flop: at the limit the time is what the energy makes it.
@@ -133,6 +134,21 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
                 f"The library's second by bursts, not its first choice, {where} in {len(gains[near])} finals where "
                 f"power decides, was faster in {faster} (at most {max(0.0, *gains[near]):.2%})."
             )
+
+
+def unlisted(found: Sequence[Finals]) -> Iterator[str]:
+    """What the library's kernels beyond its heuristic's list gain by bursts, in which all that it lists take part."""
+    header = True
+    for group in CLASSES:
+        of_group = [one for one in found if one.group == group]
+        gains = [gain for one in of_group if (gain := one.gain_of_unlisted()) is not None]
+        if gains and header:
+            yield "| not in the heuristic's list | finals | took part in | faster in | gain, mean | at most |"
+            yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+            header = False
+        if gains:
+            faster = sum(gain > 1 for gain in gains)
+            yield f"| {group} | {len(of_group)} | {len(gains)} | {faster} | {mean(gains):.3f} | {max(gains):.3f} |"
 
 
 def policies(found: Sequence[Finals]) -> Iterator[str]:
@@ -280,7 +296,7 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
-    parts = (orders, leaders, loads, seconds, policies, blocks, again, energy)
+    parts = (orders, leaders, loads, seconds, unlisted, policies, blocks, again, energy)
     paragraphs = [text for part in parts if (text := "\n".join(part(found)))]
     if given.deployed:
         rows = [row for path in given.deployed for row in Part.read(path).rows]

@@ -16,6 +16,7 @@ from space.rank import at_power_limit_us, may_reach_power_limit, power_decides
 from space.structures import best_of_structures
 from tuner.evidence.picks import DEPLOYED, Rivals, ahead, standings, versus
 from tuner.evidence.store import Store
+from workers.cuda.families.cublaslt import NOT_LISTED
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -67,17 +68,23 @@ class Finals:
         return max(versus(few, all_of_them, self.device).value - 1, 0.0)
 
     def fastest(self) -> list[Measurement]:
-        """The fastest of ours and of the library's under the policy that decides, where there are both."""
+        """The fastest of ours and of what the library lists under the policy that decides, where there are both."""
         rivals = list(self.by_policy[self.decides].values())
-        arms = ([one for one in rivals if is_own(one.config) is own] for own in (True, False))
+        arms = [one for one in rivals if is_own(one.config)], [one for one in rivals if _listed(one)]
         return [ahead(arm)[0] for arm in arms if arm]
 
     def gain_over_first(self) -> float:
-        """How many times as fast as the library's first choice its fastest is under the policy that decides; nan where
-        there is none."""
-        rivals = self.by_policy[self.decides].values()
-        theirs = [one for one in rivals if not is_own(one.config)]
+        """How many times as fast as the library's first choice the fastest that it lists is under the policy that
+        decides; nan where there is none."""
+        theirs = [one for one in self.by_policy[self.decides].values() if _listed(one)]
         return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
+
+    def gain_of_unlisted(self) -> float | None:
+        """How many times as fast by bursts the library's fastest is that its heuristic doesn't list as the fastest that
+        it lists; None where there are not both."""
+        theirs = [one for one in self.by_policy[Policy.BURST].values() if not is_own(one.config)]
+        listed, others = ([one for one in theirs if _listed(one) is named] for named in (True, False))
+        return versus(ahead(listed)[0], ahead(others)[0], self.device).value if listed and others else None
 
     def gains(self, policy: Policy) -> list[float]:
         """How many times as fast as the library's first choice the fastest of our leaders under a policy is, under each
@@ -106,6 +113,11 @@ class Finals:
             blocks = self.sustained[number].samples_us
             if len(blocks) > 1:
                 yield place, blocks[0] / blocks[1]
+
+
+def _listed(one: Measurement) -> bool:
+    """Whether the library's heuristic lists it."""
+    return not is_own(one.config) and NOT_LISTED not in one.note
 
 
 def finals_of(store: Store) -> Iterator[Finals]:

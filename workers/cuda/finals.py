@@ -39,8 +39,8 @@ NEAR: Final = 0.04
 #: Power changes the order of bursts by up to 3 %, so where it decides, the first two by bursts and by what they load
 #: take part: they lose 0.009 % to all of four or more (benchmarks/results/finals_h200_now.md). By bursts alone the
 #: fastest under `sustained` was left out of one of two finals of 16384×4096×4096, which cost 1.4 %
-#: (docs/kernels/search.md). Elsewhere those that are fastest under `burst` may differ in their raster alone, so the best
-#: of another structure takes part.
+#: (docs/kernels/search.md). Elsewhere those that are fastest under `burst` may differ in their raster alone, so the
+#: best of another structure takes part.
 FASTEST, OF_STRUCTURES = 2, 3
 #: The library's second takes part if it is behind its best by at most this share of its time under `burst`. In 35
 #: finals in which it was farther behind, it was the faster one in one, by 0.7 % (docs/kernels/search.md).
