@@ -136,8 +136,10 @@ def _check_replaceable(path: Path) -> None:
     """Refuses what a file would take the place of for good: as root, that of a device of the whole machine.
 
     Raises:
-        ExportError: the path is a folder, a pipe, a device or a database.
+        ExportError: the path is a folder, a pipe, a device or a database, or means standard output.
     """
+    if str(path) == "-":
+        raise ExportError("'-' is no file: an export appears complete or not at all, so name a file, and read it then")
     if is_folder(path):
         raise ExportError(f"{path} is a folder: name a file in it")
     # A link there, as /dev/stdout, may name a file.

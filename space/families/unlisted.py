@@ -13,17 +13,17 @@ whether consumers split a tile or take turns with tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from space.columns import IntColumn, IntTable
+from space.columns import Columns, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import input_bytes
 from space.families.sm90_wgmma import SM90_WGMMA
 from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, SCHEDULE_COOPERATIVE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.worth import MIN_SLICE_STAGES
+from space.families.sm90_wgmma.worth import slices_pay
 from space.instructions import wgmma
 from space.kinds.gemm import Gemm
 
@@ -39,7 +39,7 @@ STAGE_K_BYTES: Final = 128
 MOST_COLUMNS, MOST_ROWS_ALONE = 256, 128
 #: Consumers of a tile of up to so many rows are as many as its blocks of 64 rows; others have two.
 MOST_ROWS_SPLIT, CONSUMERS = 192, 2
-MOST_STAGES: Final = (2, 16)
+LEAST_STAGES, MOST_STAGES = 2, 16
 #: Slices of K fill the GPU at most this many times.
 SLICES_FILL: Final = 1.3
 
@@ -47,67 +47,71 @@ SLICES_FILL: Final = 1.3
 Shapes = Mapping[int, tuple[int, int]]
 
 
+class Kernel(NamedTuple):
+    """A kernel of the library, with either raster and any split of K, and knobs of one of ours like it."""
+
+    tile: int
+    custom: int
+    cluster: int
+    swap_ab: int
+    tile_m: int
+    tile_n: int
+    cluster_m: int
+    cluster_n: int
+    schedule: int
+
+
 def expected_order(problem: Gemm, device: DeviceProfile, tiles: Shapes, clusters: Shapes) -> Iterator[dict[str, int]]:
     """What tells one kernel from another, as knobs of `cublaslt`, the fastest expected first.
 
     The library has checked none of them, and has no kernel for some. Left out are tiles that none of ours may have.
     """
-    numbers, knobs = _like_ours(problem, device, tiles, clusters)
-    columns = SM90_WGMMA.rows_of(problem, _table(problem, device, knobs), device)
+    kernels = [*_kernels(tiles, clusters)]
+    splits = SM90_WGMMA.knob_named["split_k"].domain
+    split_k, number = (axis.ravel() for axis in np.meshgrid(np.array(splits), np.arange(len(kernels))))
+    columns = _like_ours(problem, device, np.array(kernels).T[:, number], split_k)
+    worth = (split_k == 1) | slices_pay(columns, SLICES_FILL)
+    split_k, number, columns = split_k[worth], number[worth], columns.take(worth)
     for row in np.argsort(SM90_WGMMA.estimate_us(columns, device), kind="stable"):
-        tile, custom, cluster, split_k = (int(number) for number in numbers[row])
-        reduction = SUMS_IN_WORKSPACE if split_k > 1 else 0
-        for option in (custom, custom | OTHER_RASTER):
-            yield {"tile": tile, "custom": option, "cluster": cluster, "split_k": split_k, "reduction": reduction}
+        one, slices = kernels[number[row]], int(split_k[row])
+        reduction = SUMS_IN_WORKSPACE if slices > 1 else 0
+        for custom in (one.custom, one.custom | OTHER_RASTER):
+            yield {
+                "tile": one.tile, "custom": custom, "cluster": one.cluster, "split_k": slices, "reduction": reduction
+            }  # fmt: skip
 
 
-def _like_ours(
-    problem: Gemm, device: DeviceProfile, tiles: Shapes, clusters: Shapes
-) -> tuple[IntTable, dict[str, IntColumn]]:
-    """The library's tile, custom option, cluster and split of K, a row a kernel, and knobs of one of ours like each."""
-    knob = SM90_WGMMA.knob_named
-    sides = set(knob["cluster_m"].domain)
-    found = [
-        (tile, custom, cluster, custom & TRANSPOSED, m, n, *_turned(custom, clusters[cluster]))
-        for tile, shape in tiles.items()
-        for custom in (0, TRANSPOSED, COOPERATIVE, COOPERATIVE | TRANSPOSED)
-        for m, n in (_turned(custom, shape),)
-        if m in knob["tile_m"].domain and n <= MOST_COLUMNS and (custom & COOPERATIVE or m <= MOST_ROWS_ALONE)
-        for cluster in clusters
-        if sides.issuperset(clusters[cluster])
-    ]
-    splits = np.array(knob["split_k"].domain)
-    table = np.repeat(np.array(found), len(splits), axis=0)
-    split_k = np.tile(splits, len(found))
-    tile, custom, cluster, swap_ab, m, n, cluster_m, cluster_n = table.T
-    rows, columns = (np.where(swap_ab == 1, *pair) for pair in ((problem.n, problem.m), (problem.m, problem.n)))
-    blocks = -(-rows // m) * -(-columns // n) * problem.batch * split_k
-    stages = -(-problem.k * input_bytes(problem) // STAGE_K_BYTES) // split_k
-    kept = (split_k == 1) | (blocks <= SLICES_FILL * device.sm_count) & (stages >= MIN_SLICE_STAGES)
-    knobs = {
-        "swap_ab": swap_ab, "tile_m": m, "tile_n": n, "cluster_m": cluster_m, "cluster_n": cluster_n,
-        "split_k": split_k, "schedule": np.where(custom & COOPERATIVE, SCHEDULE_COOPERATIVE, SCHEDULE_PINGPONG),
-    }  # fmt: skip
-    numbers = np.column_stack([tile, custom, cluster, split_k])[kept]
-    return numbers, {name: column[kept] for name, column in knobs.items()}
+def _kernels(tiles: Shapes, clusters: Shapes) -> Iterator[Kernel]:
+    """The library's, with one raster, where one of ours may have the tile and the cluster."""
+    rows, sides = (SM90_WGMMA.knob_named[name].domain for name in ("tile_m", "cluster_m"))
+    usual = {number: shape for number, shape in clusters.items() if {*shape} <= {*sides}}
+    for tile, shape in tiles.items():
+        for custom in (0, TRANSPOSED, COOPERATIVE, COOPERATIVE | TRANSPOSED):
+            turned, together = custom & TRANSPOSED, custom & COOPERATIVE
+            m, n = shape if turned else shape[::-1]
+            if m not in rows or n > MOST_COLUMNS or (m > MOST_ROWS_ALONE and not together):
+                continue
+            schedule = SCHEDULE_COOPERATIVE if together else SCHEDULE_PINGPONG
+            for cluster, across in usual.items():
+                yield Kernel(tile, custom, cluster, turned, m, n, *(across if turned else across[::-1]), schedule)
 
 
-def _turned(custom: int, shape: tuple[int, int]) -> tuple[int, int]:
-    """A shape of the library as the kernel of ours has it, with rows for columns where that is not transposed."""
-    rows, columns = shape
-    return (rows, columns) if custom & TRANSPOSED else (columns, rows)
+def _like_ours(problem: Gemm, device: DeviceProfile, kernels: IntColumn, split_k: IntColumn) -> Columns:
+    """One of ours like each kernel, with the consumers and stages that such tiles mostly have.
 
-
-def _table(problem: Gemm, device: DeviceProfile, like: dict[str, IntColumn]) -> IntTable:
-    """Configs of ours with these knobs, a row each, with the consumers and stages that such tiles mostly have."""
-    m, n, schedule = like["tile_m"], like["tile_n"], like["schedule"]
+    Args:
+        kernels: a row for each field of `Kernel`.
+    """
+    like = dict(zip(Kernel._fields, kernels, strict=True)) | {"split_k": split_k}
+    m, n = like["tile_m"], like["tile_n"]
     stage_bytes = (m + n) * STAGE_K_BYTES + BARRIER_BYTES_PER_STAGE
-    stages = np.clip(device.arch.smem_per_block_bytes // stage_bytes, *MOST_STAGES)
-    consumers = np.where((schedule == SCHEDULE_COOPERATIVE) & (m <= MOST_ROWS_SPLIT), m // wgmma.M, CONSUMERS)
-    tile_k = np.full_like(m, STAGE_K_BYTES // input_bytes(problem))
-    epilogue = np.full_like(m, EPILOGUE_DIRECT)
-    known = like | {
-        "consumer_warpgroups": consumers, "stages": stages, "tile_k": tile_k, "epilogue": epilogue
+    split = (like["schedule"] == SCHEDULE_COOPERATIVE) & (m <= MOST_ROWS_SPLIT)
+    like |= {
+        "consumer_warpgroups": np.where(split, m // wgmma.M, CONSUMERS),
+        "stages": np.clip(device.arch.smem_per_block_bytes // stage_bytes, LEAST_STAGES, MOST_STAGES),
+        "tile_k": np.full_like(m, STAGE_K_BYTES // input_bytes(problem)),
+        "epilogue": np.full_like(m, EPILOGUE_DIRECT),
     }
     usual = {knob.name: np.full_like(m, knob.encode(knob.default)) for knob in SM90_WGMMA.knobs}
-    return np.column_stack(list((usual | known).values()))
+    table = np.column_stack([like.get(name, default) for name, default in usual.items()])
+    return SM90_WGMMA.rows_of(problem, table, device)

@@ -240,6 +240,8 @@ def _check_file(url: str, create: bool) -> None:
             raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
         if not path.exists() and not create:
             raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
+        if not create and path.stat().st_size == 0:
+            raise StoreError(f"{path} is empty, not a store: `gemmtune tune` fills it, or give another with --db")
     except OSError as error:
         raise StoreError(f"{path} can't be opened ({error.strerror}): give another path with --db") from error
     try:

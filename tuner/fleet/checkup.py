@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 import httpx2
-from sqlalchemy import func, select, text
+from sqlalchemy import exists, func, select, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.orm import aliased
 
 from tuner.errors import FleetError, StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow
@@ -194,15 +195,20 @@ def _workers(store: Store, timing: Timing) -> Check:
 
 
 def _problems(store: Store) -> Check:
+    later = aliased(CampaignProblemRow)
+    tried_again = exists().where(
+        later.problem_id == CampaignProblemRow.problem_id, later.device_id == CampaignProblemRow.device_id,
+        later.id > CampaignProblemRow.id, later.status != "skipped",
+    )  # fmt: skip
     with store.transaction() as session:
         rows = session.execute(
             select(CampaignProblemRow.campaign_id, func.count())
-            .where(CampaignProblemRow.status == "parked")
+            .where(CampaignProblemRow.status == "parked", ~tried_again)
             .group_by(CampaignProblemRow.campaign_id)
             .order_by(CampaignProblemRow.campaign_id)
         ).all()
     if not rows:
-        return Check("problems", "ok", "none parked")
+        return Check("problems", "ok", "none that its last campaign parked")
     parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
     number = rows[-1][0]
     return Check(

@@ -89,7 +89,7 @@ def _weights_are_a(c: Columns) -> BoolColumn:
     return column
 
 
-def _slices_pay(c: Columns, fill: float) -> BoolColumn:
+def slices_pay(c: Columns, fill: float) -> BoolColumn:
     """Whether slices of K fill the GPU up to `fill` times and are long enough to pay for their sums."""
     return (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
 
@@ -97,7 +97,7 @@ def _slices_pay(c: Columns, fill: float) -> BoolColumn:
 def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices fill the GPU, or read whole rows of large weights."""
     whole_rows = np.bool_(streams_large_rows(c.problem)) & (slice_stages(c) >= MIN_SLICE_STAGES)
-    column: BoolColumn = (c["cluster_k"] == 1) | _slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows
+    column: BoolColumn = (c["cluster_k"] == 1) | slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows
     return column
 
 
@@ -220,7 +220,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.split_k", "K is split if tiles alone do not fill the GPU, into slices of four stages or more",
            "slices are summed through L2",
            ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
-           lambda c: (c["split_k"] == 1) | _slices_pay(c, fill=2)),
+           lambda c: (c["split_k"] == 1) | slices_pay(c, fill=2)),
     _worth("worth.cluster_k",
            "clusters along K are used if tiles alone do not fill the GPU, or up to 32 rows meet 200 MB or more of "
            "weights that lie along K, with slices of four stages or more",

@@ -167,6 +167,12 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
         Store.open(f"sqlite:///{tmp_path}")
     with pytest.raises(StoreError, match="is not there"):
         Store.open(file_url, create=False)
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(StoreError, match="is empty, not a store"):
+        Store.open(f"sqlite:///{empty}", create=False)
+    assert empty.stat().st_size == 0
+    Store.open(f"sqlite:///{empty}").close()
     for url in ("nonsense://x", "mysql://user@host/name"):
         with pytest.raises(StoreError, match="not a database that we support"):
             Store.open(url)

@@ -91,6 +91,8 @@ def test_parked_problems_are_worth_a_look(fleet: Fleet, database_url: str) -> No
         session.execute(update(CampaignProblemRow).where(CampaignProblemRow.id == 1).values(status="parked"))
     problems = looked(database_url)["problems"]
     assert (problems.state, "1 of campaign 1" in problems.found) == ("warning", True)
+    fleet.campaign()
+    assert looked(database_url)["problems"].state == "ok"
 
 
 def test_an_older_schema_is_told_and_left_alone(database_url: str) -> None:

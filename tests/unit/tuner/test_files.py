@@ -69,6 +69,13 @@ def test_no_file_replaces_a_store_or_a_pipe_or_a_device(folder: Path, tmp_path: 
     assert len(store.bests()) == 1
 
 
+def test_standard_output_is_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(ExportError, match=r"'-' is no file: .* name a file"):
+        export_file(Path("-"), b"x")
+    assert not list(folder.iterdir())
+
+
 def test_a_file_and_a_folder_without_space_leave_nothing(folder: Path) -> None:
     with pytest.raises(ExportError, match="free space"):
         export_file(folder / "t.json", b"x" * (SPACE + 1))
