@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from space.kinds.gemm import LAYOUTS, Gemm  # noqa: E402
 from tests.support import DEVICE, PROVENANCE, measured, study_key  # noqa: E402
 from tuner.evidence.picks import bests_of  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402
+from workers.cuda.families.cublaslt import NOT_LISTED  # noqa: E402
 from workers.measurement import Policy  # noqa: E402
 
 PROBLEM = Gemm.parse("16x4096x4096")
 OWN, SLOWER = (family_named("sm90_wgmma").config({"tile_n": width}) for width in (64, 256))
-FIRST, BEST = (family_named("cublaslt").config({"rank": rank}) for rank in (0, 1))
+FIRST, BEST, UNLISTED = (family_named("cublaslt").config({"rank": rank}) for rank in (0, 1, 2))
 OURS = (OWN, 8.0), (SLOWER, 9.0), (FIRST, 12.0), (BEST, 10.0)
 
 
@@ -70,6 +72,7 @@ def row(
     with Store.open(f"sqlite:///{tmp_path}/store.db", create=True) as store:
         study = store.begin_study(study_key(PROBLEM))
         finals = [measured(config, us, PROBLEM, "final", policy=Policy.CHAIN) for config, us in taken]
+        finals = [replace(one, note=NOT_LISTED) if one.config == UNLISTED else one for one in finals]
         # Under another policy another one is the fastest of ours.
         finals.append(measured(SLOWER, 1.0, PROBLEM, "final", policy=Policy.ROUNDS))
         bests = bests_of(PROBLEM, store.record_many(study.id, finals, PROVENANCE), 4, {})
@@ -94,6 +97,12 @@ def test_where_the_library_is_served_the_best_of_ours_is_timed_beside_it(
     assert timed == ["torch", "served", "own"]
     assert found.us["library"] is found.us["served"]
     assert found.served == "cublaslt, chain"
+
+
+def test_what_the_library_does_not_list_is_an_arm_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, timed = row(tmp_path, monkeypatch, (*OURS, (UNLISTED, 9.0)), set())
+    assert timed == ["torch", "served", "library", "unlisted"]
+    assert found.us["library"] != found.us["unlisted"]
 
 
 def test_an_arm_that_torch_computes_has_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from benchmarks.finals import (
     orders,
     policies,
     seconds,
+    unlisted,
 )
 from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.restored import restored
@@ -31,6 +32,7 @@ from space.kinds.gemm import Gemm
 from tests.support import PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.store import Store
+from workers.cuda.families.cublaslt import NOT_LISTED
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -102,6 +104,16 @@ def test_the_librarys_second_is_held_against_its_best(
     ours = {policy: {one.config.key: one for one in of.values() if is_own(one.config)}
             for policy, of in finals.by_policy.items()}  # fmt: skip
     assert [*seconds([replace(finals, by_policy=ours)])] == [], "the library took no part"
+
+
+def test_what_the_library_does_not_list_is_held_against_what_it_lists(finals: Finals) -> None:
+    assert [*unlisted([finals])] == [], "nothing that is not listed took part"
+    config = family_named("cublaslt").config({"rank": 1})
+    other = replace(taken(0, Policy.BURST, [100.0]), config=config, note=f"algorithm 66, {NOT_LISTED}")
+    finals.by_policy[Policy.BURST][config.key] = other
+    assert [*unlisted([finals])][2:] == ["| power decides | 1 | 1 | 1 | 1.040 | 1.040 |"]
+    # The library's fastest, beside ours and in torch, is of those that it lists.
+    assert [one.config for one in finals.fastest()][1] == family_named("cublaslt").config({})
 
 
 def test_the_fastest_under_one_policy_is_compared_under_all(finals: Finals) -> None:
