@@ -33,20 +33,21 @@ def shapes(found: list[dict[str, int]]) -> list[tuple[tuple[int, int], int, tupl
     ("problem", "fastest", "among"),
     [
         # On an H200 the fastest, or within 2 % of it, of 165 that cuBLASLt 13.1 has.
-        (Gemm.of(256, 3072, 4096), ((104, 64), 0, (1, 4), 1), 16),
-        (Gemm.of(128, 4096, 14336), ((72, 64), 0, (4, 1), 1), 16),
-        (Gemm.of(1024, 28672, 4096), ((176, 256), COOPERATIVE, (2, 1), 1), 32),
+        (Gemm.of(256, 3072, 4096), ((104, 64), OTHER_RASTER, (1, 4), 1), 8),
+        (Gemm.of(128, 4096, 14336), ((72, 64), 0, (4, 1), 1), 8),
+        (Gemm.of(1024, 28672, 4096), ((176, 256), COOPERATIVE, (2, 1), 1), 16),
     ],
 )
 def test_a_kernel_that_was_fast_comes_early(problem: Gemm, fastest: object, among: int) -> None:
     assert fastest in shapes(first(problem, among))
 
 
-def test_each_comes_once_and_with_both_rasters() -> None:
+def test_each_comes_once_with_the_raster_along_its_cluster() -> None:
     found = first(Gemm.of(512, 4096, 4096), 10_000)
     assert len({tuple(one.values()) for one in found}) == len(found)
-    assert [one["custom"] for one in found[1::2]] == [one["custom"] | OTHER_RASTER for one in found[::2]]
-    assert not any(one["custom"] & OTHER_RASTER for one in found[::2])
+    along = {cluster: bool(custom & OTHER_RASTER) for _, custom, cluster, _ in shapes(found)}
+    assert along == {(1, 1): False, (2, 1): False, (4, 1): False, (1, 2): True, (2, 2): False, (1, 4): True,
+                     (2, 4): True}  # fmt: skip
 
 
 def test_tiles_and_clusters_that_none_of_ours_has_are_left_out() -> None:
@@ -60,8 +61,8 @@ def test_tiles_and_clusters_that_none_of_ours_has_are_left_out() -> None:
 
 def test_the_librarys_rows_are_our_columns() -> None:
     # 64 rows of C: a tile that is 64 along them wastes nothing, a wider one does.
-    assert all(columns == 64 for (_, columns), *_ in shapes(first(Gemm.of(64, 8192, 4096), 8)))
-    assert all(rows == 64 for (rows, _), *_ in shapes(first(Gemm.of(8192, 64, 4096), 8)))
+    assert all(columns == 64 for (_, columns), *_ in shapes(first(Gemm.of(64, 8192, 4096), 6)))
+    assert all(rows == 64 for (rows, _), *_ in shapes(first(Gemm.of(8192, 64, 4096), 6)))
 
 
 def test_k_is_cut_where_tiles_leave_the_gpu_idle_and_slices_are_long_enough() -> None:
