@@ -21,6 +21,7 @@ from tuner.studying.candidates import spread
 from tuner.studying.open_worker import device_here, driver_present
 from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
+from workers.cuda.families.cublaslt import UNLISTED
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -107,6 +108,10 @@ LIBRARY_PROBLEMS = [
 ]
 
 
+#: cuBLASLt's fastest kernels for it on an H200 are none that its heuristic lists.
+ONE_WAVE = Gemm.of(256, 3072, 4096)
+
+
 @pytest.mark.parametrize("problem", LIBRARY_PROBLEMS, ids=lambda problem: problem.key)
 def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Gemm) -> None:
     round_ = worker.begin(problem)
@@ -120,6 +125,16 @@ def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem
         named = measured[config].note
         assert measured[config].outcome is Outcome.UNSTABLE or ("tile" in named and "rank 0" in named)
     assert not [m for m in measured.values() if m.outcome in (Outcome.TIMEOUT, Outcome.WRONG_RESULT)]
+
+
+@pytest.mark.parametrize("problem", [*LIBRARY_PROBLEMS, ONE_WAVE], ids=lambda problem: problem.key)
+def test_kernels_that_the_library_does_not_list_are_right(worker: CudaWorker, problem: Gemm) -> None:
+    round_ = worker.begin(problem)
+    assert not {*round_.unlisted} & {*round_.baselines}
+    measured = list(round_.screen(round_.unlisted))
+    assert not [m.detail for m in measured if m.outcome not in VERIFIED]
+    assert all("not in the heuristic's list" in m.note for m in measured if m.outcome is Outcome.CORRECT)
+    assert len(measured) == UNLISTED or problem is not ONE_WAVE
 
 
 def test_finals_have_every_policy_and_the_library_behind_our_own(worker: CudaWorker) -> None:

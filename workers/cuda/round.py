@@ -59,7 +59,11 @@ def reference_seconds(problem: Problem, arch: str, sm_count: int) -> float:
 
 
 class CudaRound:
-    """One problem on one GPU; see `workers.ports.Round`."""
+    """One problem on one GPU; see `workers.ports.Round`.
+
+    Attributes:
+        unlisted: what the libraries would run but don't name, the fastest expected first.
+    """
 
     policy = SCREENING
 
@@ -72,7 +76,7 @@ class CudaRound:
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
         self._baselines: tuple[Config, ...] = ()
-        self._unlisted: tuple[Config, ...] = ()
+        self.unlisted: tuple[Config, ...] = ()
         self._fastest_us = math.inf
         self._ended: Counter[str] = Counter()
 
@@ -96,7 +100,7 @@ class CudaRound:
         self._gpu.prepared = None
         try:
             answer = self._asked_twice(question)
-            self._baselines, self._unlisted = (
+            self._baselines, self.unlisted = (
                 tuple(map(config_named, answer[name])) for name in ("baselines", "unlisted")
             )
         except Died as error:
@@ -170,7 +174,7 @@ class CudaRound:
 
     def _leading_unlisted(self) -> list[Config]:
         """What no library lists, where a screening says that it is near the fastest; of that the fastest."""
-        screened = [one for one in self.screen(self._unlisted) if one.outcome is Outcome.CORRECT]
+        screened = [one for one in self.screen(self.unlisted) if one.outcome is Outcome.CORRECT]
         near = [one for one in screened if one.median_us <= self._fastest_us * (1 + UNLISTED_NEAR)]
         return [one.config for one in sorted(near, key=lambda one: one.median_us)[:UNLISTED_FINALISTS]]
 

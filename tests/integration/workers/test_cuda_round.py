@@ -364,7 +364,7 @@ def test_the_fastest_that_the_library_does_not_list_go_into_the_finals(worker: C
 
 def test_what_the_library_does_not_list_stays_out_of_the_finals_where_it_is_slow(worker: CudaWorker, log: Path) -> None:
     round_ = worker.begin(Gemm.parse("8x8x8"))
-    round_._unlisted = UNLISTED[4:5]
+    round_.unlisted = (UNLISTED[4],)
     list(round_.screen([config(64)]))
     assert round_.finals([config(64)], 5) == ()
     assert [line for line in log.read_text().splitlines() if line.startswith("arm")] == [f"arm {config(64).knobs_text}"]
