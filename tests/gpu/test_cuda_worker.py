@@ -21,7 +21,7 @@ from tuner.studying.candidates import spread
 from tuner.studying.open_worker import device_here, driver_present
 from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
-from workers.cuda.families.cublaslt import UNLISTED
+from workers.cuda.bench import UNLISTED
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +53,8 @@ LOOK_AROUND_SECONDS: Final = 1.0
 #: of a second: what remains is the clock that the candidate's own power leaves it, as under `burst`.
 #: `benchmarks.sustained_order` measures how well that predicts the order of `sustained` times.
 REST_SECONDS: Final = 0.005
+#: Of what a library doesn't name, as many are worth a screening (docs/kernels/search.md).
+UNLISTED: Final = 16
 #: Elements and threads of the small kernel around products under `chain`.
 NEIGHBOUR_ELEMENTS, NEIGHBOUR_THREADS = 4096, 256
 
@@ -139,7 +141,6 @@ class Bench:
         libraries = {name: launcher_of(family).library() for name, family in FAMILIES.items()}
         self.libraries = {name: library for name, library in libraries.items() if library is not None}
         self.baselines: tuple[Config, ...] = ()
-        self.unlisted: tuple[Config, ...] = ()
         self.busy_us = 0.0
         self._problem: Problem | None = None
         self._operands: Operands
@@ -164,10 +165,20 @@ class Bench:
         self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         # By the name alone, as who picks the winner has it: of a card that no table has, `chain` decides.
         self.power_decides = power_decides(problem, find_profile(self.facts.name))
-        libraries = [launcher_of(family_named(name)) for name in kind_named(problem.kind).baselines]
-        self.baselines = tuple(chain.from_iterable(each.candidates(problem, self._shared) for each in libraries))
-        further = (each.unlisted(problem, self._shared, self._device) for each in libraries)
-        self.unlisted = tuple(chain.from_iterable(further))
+        found = (library.candidates(problem, self._shared) for library in self._libraries_of(problem))
+        self.baselines = tuple(chain.from_iterable(found))
+
+    def unlisted(self, most: int = UNLISTED) -> list[Config]:
+        """What the libraries would run of the problem and don't name, the fastest expected first."""
+        assert self._problem is not None
+        problem, shared = self._problem, self._shared
+        found = (library.unlisted(problem, shared, self._device) for library in self._libraries_of(problem))
+        return list(islice(chain.from_iterable(found), most))
+
+    @staticmethod
+    def _libraries_of(problem: Problem) -> list[type[Launcher]]:
+        """The launchers of the libraries that compete for a problem."""
+        return [launcher_of(family_named(name)) for name in kind_named(problem.kind).baselines]
 
     def ready(self, config: Config, digest: str) -> Ready:
         """Loads a candidate and records its graph.

@@ -243,7 +243,7 @@ class Dispatcher:
             case "prepare":
                 finals.drop()
                 bench.prepare(problem_from_key(question["problem"]), question["seed"])
-                named = {"baselines": bench.baselines, "unlisted": bench.unlisted}
+                named = {"baselines": bench.baselines, "unlisted": bench.unlisted()}
                 return {name: [config.key for config in configs] for name, configs in named.items()}
             case "arm":
                 return {"reason": finals.add(_config(question), question["digest"])}

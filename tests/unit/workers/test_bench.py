@@ -137,7 +137,7 @@ def test_finals_take_most_turns_under_the_policy_that_decides(
 ) -> None:
     for part in ("Operands", "Outputs", "Verifier"):
         monkeypatch.setattr(bench, part, lambda *_: None)
-    without = SimpleNamespace(candidates=lambda *_: (), unlisted=lambda *_: ())
+    without = SimpleNamespace(candidates=lambda *_: ())
     monkeypatch.setattr(bench, "launcher_of", lambda _: without)
     played, problem = Played(), Gemm.parse(shape)
     played._problem, played._tools = None, None  # type: ignore[assignment]

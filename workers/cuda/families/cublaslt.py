@@ -35,9 +35,9 @@ _SOMEWHERE: Final = 1 << 20
 _POINTER_BYTES: Final = 8
 #: What the note of an algorithm ends with that the heuristic doesn't list.
 NOT_LISTED: Final = "not in the heuristic's list"
-#: Kernels beyond the heuristic's list that are worth a screening, and how many the library is asked for at most: it has
-#: a third to nearly all of the first hundred.
-UNLISTED, MOST_ASKED = 16, 400
+#: How many kernels beyond the heuristic's list the library is asked for at most: it has a third to nearly all of the
+#: first hundred.
+MOST_ASKED: Final = 1_000
 
 
 class Handle:
@@ -347,10 +347,10 @@ class LibraryLauncher(Launcher):
         return matmul.listed if matmul else ()
 
     @classmethod
-    def unlisted(cls, problem: Gemm, shared: Shared, device: DeviceProfile) -> tuple[Config, ...]:
-        """The first of what the heuristic could have listed as well."""
+    def unlisted(cls, problem: Gemm, shared: Shared, device: DeviceProfile) -> Iterator[Config]:
+        """What the heuristic could have listed as well, the fastest expected first."""
         matmul = _matmul(problem, shared)
-        return tuple(islice(matmul.unlisted(device), UNLISTED)) if matmul else ()
+        return matmul.unlisted(device) if matmul else iter(())
 
 
 def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from space.config import Config
@@ -81,6 +82,6 @@ class Launcher(ABC):
         return ()
 
     @classmethod
-    def unlisted(cls, problem: OwnProblem, shared: Shared, device: DeviceProfile) -> tuple[Config, ...]:
+    def unlisted(cls, problem: OwnProblem, shared: Shared, device: DeviceProfile) -> Iterator[Config]:
         """Configs that the library would run but doesn't name, the fastest expected first."""
-        return ()
+        return iter(())
