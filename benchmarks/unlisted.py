@@ -113,12 +113,12 @@ def summary(rows: Sequence[Row]) -> str:
         return "Nothing was compared."
     first, whole = ([row.gain(most) for row in rows] for most in (UNLISTED, max(len(row.others_us) for row in rows)))
     behind = [row.behind for row in rows]
-    others, right = sum(len(row.others_us) for row in rows), sum(row.right for row in rows)
+    asked, right = sum(len(row.others_us) for row in rows), sum(row.right for row in rows)
     return (
         f"{len(rows)} problems: the fastest of the first {UNLISTED} that are not listed is {mean(first):.3f} times as "
         f"fast as the fastest listed (geometric mean; {min(first):.3f} to {max(first):.3f}), that of all "
         f"{mean(whole):.3f} times. The first {UNLISTED} are within {AS_GOOD:.1%} of all for "
-        f"{sum(each <= AS_GOOD for each in behind)}, and at most {max(behind):.1%} behind. {right:,} of {others:,} were "
+        f"{sum(each <= AS_GOOD for each in behind)}, and at most {max(behind):.1%} behind. {right:,} of {asked:,} were "
         f"right. Rank correlation of the order with the times, median: "
         f"{statistics.median(row.correlation for row in rows):.2f}."
     )
