@@ -23,6 +23,7 @@ from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
+from space.families.cublaslt import NOT_LISTED
 from space.family import is_own
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
@@ -34,7 +35,6 @@ from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, tune
-from workers.cuda.families.cublaslt import NOT_LISTED
 from workers.measurement import Measurement
 
 #: Words of `space.kinds.gemm.DTYPES` that torch multiplies, and torch's dtypes of operands and results.

@@ -10,13 +10,13 @@ from typing import Final
 
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
+from space.families.cublaslt import NOT_LISTED
 from space.family import is_own
 from space.problem import Problem
 from space.rank import at_power_limit_us, may_reach_power_limit, power_decides
 from space.structures import best_of_structures
 from tuner.evidence.picks import DEPLOYED, Rivals, ahead, standings, versus
 from tuner.evidence.store import Store
-from workers.cuda.families.cublaslt import NOT_LISTED
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy
 

@@ -20,6 +20,8 @@ from space.plug import Family
 
 #: Algorithms requested from the heuristic.
 MAX_RANKS: Final = 16
+#: What the note of a measurement says of an algorithm that the heuristic doesn't list for the problem.
+NOT_LISTED: Final = "not in the heuristic's list"
 #: Value of `algorithm` in a config that names only a rank.
 BY_RANK: Final = -1
 _I32, _U32, _U16 = range(-(2**31), 2**31), range(2**32), range(2**16)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from space.config import Config
+from space.families.cublaslt import NOT_LISTED
 from space.problem import Problem
 from tuner.evidence.picks import LEFT_OUT, LIBRARY
 from tuner.evidence.records import Best, Ratio
@@ -109,7 +110,8 @@ def print_comparison(best: Best) -> None:
     if best.config.family == LIBRARY:
         ratio = best.versus_first
         ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""
-        console.print(f"  cuBLASLt's own candidate wins here{ahead}; each of ours {LEFT_OUT}")
+        unlisted = ", which its heuristic doesn't list," if NOT_LISTED in best.winner.measurement.note else ""
+        console.print(f"  cuBLASLt's own candidate{unlisted} wins here{ahead}; each of ours {LEFT_OUT}")
         if best.versus_best and best.versus_best.high < 1:
             console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
             console.print("  those ahead of it tie with it, or lose too much under another policy too")

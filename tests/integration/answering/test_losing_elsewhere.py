@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from space.config import Config
+from space.families.cublaslt import NOT_LISTED
 from space.family import family_named
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tuner.cli.output import print_comparison
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.evidence.store import Store
@@ -48,6 +51,18 @@ def test_best_does_not_say_that_none_of_ours_is_faster(shell: Shell) -> None:
     lost = ("each of ours is not surely faster than the library's, or loses too much to its first choice under "
             "another policy")  # fmt: skip
     assert f"cuBLASLt's own candidate wins here; {lost}" in said
+
+
+def test_best_says_that_no_heuristic_lists_what_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unlisted = family_named("cublaslt").config({"algorithm": 66, "tile": 157})
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        (best, *_) = bests_of(PROBLEM, finals(store, LOSES | {unlisted: (7.5, 7.5)}), 2, {})
+    note = f"algorithm 66, tile 104x64, {NOT_LISTED}"
+    winner = replace(best.winner, measurement=replace(best.winner.measurement, note=note))
+    print_comparison(replace(best, winner=winner))
+    said = " ".join(capsys.readouterr().out.split())
+    wins = "cuBLASLt's own candidate, which its heuristic doesn't list, wins here"
+    assert said.startswith(f"{wins}, 1.067 times as fast as its first choice;")
 
 
 def test_best_does_not_hide_that_another_of_the_library_is_ahead(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from benchmarks.deployed_timing import Arm, Energy, Times  # noqa: E402
 from gemmtune.torch import kernels  # noqa: E402
 from gemmtune.torch.operands import problem_of  # noqa: E402
 from space.config import Config  # noqa: E402
+from space.families.cublaslt import NOT_LISTED  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import LAYOUTS, Gemm  # noqa: E402
 from tests.support import DEVICE, PROVENANCE, measured, study_key  # noqa: E402
 from tuner.evidence.picks import bests_of  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402
-from workers.cuda.families.cublaslt import NOT_LISTED  # noqa: E402
 from workers.measurement import Policy  # noqa: E402
 
 PROBLEM = Gemm.parse("16x4096x4096")

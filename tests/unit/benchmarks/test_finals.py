@@ -27,12 +27,12 @@ from benchmarks.finals import (
 )
 from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.restored import restored
+from space.families.cublaslt import NOT_LISTED
 from space.family import family_named, is_own
 from space.kinds.gemm import Gemm
 from tests.support import PROVENANCE, measured, study_key
 from tuner.evidence.picks import bests_of
 from tuner.evidence.store import Store
-from workers.cuda.families.cublaslt import NOT_LISTED
 from workers.cuda.regimes import order_of
 from workers.measurement import Measurement, Outcome, Policy, Verification
 

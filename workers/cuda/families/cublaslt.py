@@ -19,7 +19,7 @@ import numpy as np
 from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import WORKSPACE_BYTES
-from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
+from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS, NOT_LISTED
 from space.families.unlisted import WGMMA_KERNELS, Shapes, expected_order
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy, Strides
@@ -33,8 +33,6 @@ _REFUSED: Final = "CUDA_ERROR_NOT_SUPPORTED"
 #: An address as aligned as any; nothing is read there.
 _SOMEWHERE: Final = 1 << 20
 _POINTER_BYTES: Final = 8
-#: What the note of an algorithm ends with that the heuristic doesn't list.
-NOT_LISTED: Final = "not in the heuristic's list"
 #: How many kernels beyond the heuristic's list the library is asked for at most: it has a third to nearly all of the
 #: first hundred.
 MOST_ASKED: Final = 1_000
