@@ -233,6 +233,15 @@ def test_doctor_counts_recordings_and_names_a_broken_one(tmp_path: Path, monkeyp
     assert (said.code, broken["state"], recording.name in broken["found"]) == (1, "broken", True)
 
 
+def test_training_without_its_package_ends_before_it_reads_anything(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    ran = shell("model", "train")
+    assert (ran.code, "training needs scikit-learn: pip install" in ran.sentence) == (3, True)
+    assert "reads" not in ran.err
+
+
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     (tmp_path / "file").write_text("in the way")
