@@ -26,7 +26,7 @@ from tuner.studying import recorder
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.tables.problems import from_fields
-from workers.errors import RecordingError, RecordingExists
+from workers.errors import DriverError, RecordingError, RecordingExists
 from workers.measurement import Measurement
 from workers.recording import check_folder, check_writable, file_name, read_recording
 
@@ -51,8 +51,8 @@ def record(
 ) -> None:
     """Measures many candidates of each problem and writes one Parquet file per problem.
 
-    Resumes where it stopped, and keeps recordings that exist. A problem without any correct candidate is reported at
-    the end and does not stop the others.
+    Resumes where it stopped, and keeps recordings that exist. A problem without any correct candidate, or that needs
+    more memory than the GPU has, is reported at the end and does not stop the others.
     """
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
@@ -78,7 +78,7 @@ def record(
             except RecordingExists:
                 notes.print(f"{name}: another process has recorded it meanwhile")
                 continue
-            except NothingCorrect as error:
+            except (NothingCorrect, DriverError) as error:
                 failed.append(f"{name}: {error}")
                 notes.print(failed[-1])
                 continue

@@ -26,7 +26,7 @@ from tuner.cli.record import part_of, shared
 from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
 from tuner.evidence.store import Store
-from workers.errors import RecordingError, RecordingExists
+from workers.errors import DriverError, RecordingError, RecordingExists
 from workers.measurement import Measurement, Outcome, Policy
 from workers.recorded import RecordedWorker
 from workers.recording import read_recording
@@ -218,6 +218,13 @@ def test_what_another_process_has_recorded_meanwhile_does_not_stop_the_others(re
     ran = recorded(tmp_path, "out", "--json")
     assert (ran.code, [one["name"] for one in ran.json["recorded"]]) == (0, ["two"])
     assert "one: another process has recorded it meanwhile" in ran.err
+
+
+def test_a_problem_that_the_card_cannot_hold_does_not_stop_the_others(recorder: Mock, tmp_path: Path) -> None:
+    recorder.side_effect = DriverError("it needs more memory"), Mock(path=Path("two.parquet"), screened=4, correct=4)
+    ran = recorded(tmp_path, "out", "--json")
+    assert (ran.code, ran.json["failed"]) == (6, ["one: it needs more memory"])
+    assert [one["name"] for one in ran.json["recorded"]] == ["two"]
 
 
 def test_what_would_stop_a_recording_at_its_end_stops_it_before_anything_is_measured(
