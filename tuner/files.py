@@ -136,14 +136,19 @@ def _check_replaceable(path: Path) -> None:
     """Refuses what a file would take the place of for good: as root, that of a device of the whole machine.
 
     Raises:
-        ExportError: the path is a folder, a pipe, a device or a database, or means standard output.
+        ExportError: the path is a folder, a pipe, a device or a database, means standard output, or begins in a folder
+            that is gone.
     """
     if str(path) == "-":
         raise ExportError("'-' is no file: an export appears complete or not at all, so name a file, and read it then")
     if is_folder(path):
         raise ExportError(f"{path} is a folder: name a file in it")
+    try:
+        whole = path.absolute()
+    except FileNotFoundError as error:
+        raise ExportError(f"{path}: the folder that this command runs in is gone: go to another one") from error
     # A link there, as /dev/stdout, may name a file.
-    if is_endless(path) or path.absolute().parent == _DEVICES:
+    if is_endless(path) or whole.parent == _DEVICES:
         raise ExportError(f"{path} is a pipe or a device, and would be replaced by a file: name a file")
     with suppress(OSError), path.open("rb") as file:
         if file.read(len(_DATABASE)) == _DATABASE:

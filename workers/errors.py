@@ -2,7 +2,8 @@
 
     WorkerError
     ├── CacheError       a build can't be kept or read back, or there is no compiler
-    ├── RecordingError   a recording is missing, damaged, of another schema, or would be overwritten
+    ├── RecordingError   a recording is missing, damaged, or of another schema
+    │   └── RecordingExists   it would be overwritten
     ├── DriverError      no driver, no such GPU, or one that our kernels can't run on
     └── ProcessError     the GPU process can't be started, or died again and again
 
@@ -23,6 +24,10 @@ class CacheError(WorkerError):
 
 class RecordingError(WorkerError):
     """A recording can't be used."""
+
+
+class RecordingExists(RecordingError):
+    """There is a recording of that name."""
 
 
 class DriverError(WorkerError):

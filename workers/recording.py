@@ -25,7 +25,7 @@ from space.errors import SpaceError
 from space.family import family_named
 from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
-from workers.errors import RecordingError
+from workers.errors import RecordingError, RecordingExists
 from workers.measurement import (
     RECORDED_SCREENING,
     Clocks,
@@ -120,6 +120,21 @@ def check_folder(folder: Path, device: str) -> None:
             raise RecordingError(f"{folder} has recordings of {other}, not of {device}: give each device a folder")
 
 
+def check_writable(folder: Path) -> None:
+    """Checks that recordings can be written to a folder, and creates it.
+
+    Raises:
+        RecordingError: they can't, or PyArrow is missing.
+    """
+    _pyarrow(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _refused(folder, error) from error
+
+
 def write_recording(
     path: Path,
     problem: Problem,
@@ -133,7 +148,8 @@ def write_recording(
         taken_at: when each measurement was done; may be left out.
 
     Raises:
-        RecordingError: a file is there already (a recording is never overwritten), or the disk refuses.
+        RecordingExists: a file is there already; a recording is never overwritten.
+        RecordingError: the disk refuses, or PyArrow is missing.
     """
     provenances = list(dict.fromkeys(provenance for _, provenance in measurements))
     meta = {
@@ -148,19 +164,31 @@ def write_recording(
         _row(measurement) | {"provenance": provenances.index(by), "taken_at": moment}
         for (measurement, by), moment in zip(measurements, moments, strict=True)
     ]
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        fix = "install PyArrow, the extra `record`: pip install 'gemmtune[record]'"
-        raise RecordingError(f"{path} can't be written without PyArrow: {fix}") from error
+    pa = _pyarrow(path)
     table = pa.Table.from_pylist(rows, schema=_schema().with_metadata({_META: json.dumps(meta, sort_keys=True)}))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _put(path, table)
     except OSError as error:
-        raise RecordingError(
-            f"{path} can't be written ({error.strerror}): free space or choose another folder"
-        ) from error
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> RecordingError:
+    return RecordingError(f"{path} can't be written ({error.strerror}): free space or choose another folder")
+
+
+def _pyarrow(path: Path) -> Any:  # noqa: ANN401  (PyArrow is untyped)
+    """PyArrow, to write a path with.
+
+    Raises:
+        RecordingError: it is missing.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        fix = "install PyArrow, the extra `record`: pip install 'gemmtune[record]'"
+        raise RecordingError(f"{path} can't be written without PyArrow: {fix}") from error
+    return pyarrow
 
 
 def _schema() -> Any:  # noqa: ANN401  (PyArrow is untyped)
@@ -181,9 +209,9 @@ def _put(path: Path, table: Any) -> None:  # noqa: ANN401  (PyArrow is untyped)
 
     Raises:
         OSError: it can't be written.
-        RecordingError: there is such a file already.
+        RecordingExists: there is such a file already.
     """
-    taken = RecordingError(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
+    taken = RecordingExists(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
     if path.exists():
         raise taken
     handle, partial = tempfile.mkstemp(suffix=".partial", dir=path.parent)

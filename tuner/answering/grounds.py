@@ -13,7 +13,7 @@ _BESIDE_COPIES: Final = "it starts early (pdl=1) and overlapped its own copies: 
 #: Of tiles whose weights stream through L2, where copies rotated through three times L2 (docs/kernels/memory.md).
 _KEPT_IN_L2: Final = (
     "its cache_hint kept a part of the weights in L2 from copy to copy: where a program reads gigabytes in between, it "
-    "takes 3 % longer on average; `gemmtune retune --stale` measures it so"
+    "takes 3 % longer on average; {} measures it so"
 )
 
 
@@ -28,5 +28,7 @@ def taken(best: Best, note: str) -> tuple[str, ...]:
     count = len(winner.samples_us)
     samples = f"{count} sample{'s' * (count != 1)} of stage {winner.stage}"
     kept = marks_weights(winner.config) and not best.winner.provenance.rotation_bytes
-    said = samples, note, _BESIDE_COPIES if alone else "", _KEPT_IN_L2 if kept else ""
+    # A replay repeats what was recorded, and is stale of no rotation.
+    again = "`gemmtune tune` on the GPU" if best.device_kind == "recorded" else "`gemmtune retune --stale`"
+    said = samples, note, _BESIDE_COPIES if alone else "", _KEPT_IN_L2.format(again) if kept else ""
     return tuple(filter(None, said))

@@ -126,7 +126,8 @@ def _code_of(app: typer.Typer) -> int:
         return expected
     if code == exits.EXIT_INTERRUPTED:
         resumes = any(sys.argv[1 : 1 + len(words)] == list(words) for words in _RESUMABLE)
-        _fail("interrupted: everything measured is kept; the same command resumes" if resumes else "interrupted")
+        again = "the same command without --fresh" if "--fresh" in sys.argv else "the same command"
+        _fail(f"interrupted: everything measured is kept; {again} resumes" if resumes else "interrupted")
     return int(code)
 
 

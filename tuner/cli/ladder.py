@@ -10,7 +10,7 @@ import typer
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Bests, ExactBests
 from tuner.answering.ladder import MS
-from tuner.cli.options import AUTO, Db, DeviceName, Json, opened_bests
+from tuner.cli.options import AUTO, Db, DeviceName, Json, opened_bests, same_place
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.cli.replays import print_replays
@@ -63,7 +63,7 @@ def ladder(
     for cliff in found.cliffs:
         problem_of_cliff = problem.resized(cliff.m, *problem.extents[1:])
         console.print(f"contradiction: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
-                      f"{tune_command(problem_of_cliff)}")  # fmt: skip
+                      f"{tune_command(problem_of_cliff)}{same_place(db)}")  # fmt: skip
     known = sum(each.source == "measured" for each in found.rungs)
     if known and not found.cliffs:
         console.print(f"no measurement contradicts another, of {known} that are measured")

@@ -12,14 +12,15 @@ import typer
 from space.family import families_for
 from space.plug import Family
 from tuner.cli.commands import group
-from tuner.cli.options import AUTO, Db, DeviceName, Json, planning_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, planning_store
 from tuner.cli.output import console, counted, emit, notes
 from tuner.errors import ModelError
+from tuner.files import check_exportable
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
 from tuner.prediction.learned import LearnedModel, limits_named
+from tuner.prediction.train import scikit_learn, with_portfolio
 from tuner.prediction.train import train as train_model
-from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
 
 #: What is read, by `--from`.
@@ -43,7 +44,14 @@ def train(
     Training needs scikit-learn (the extra `train`); using a model does not.
     """
     first, *others = families_for(limits_named(device).arch.name)
-    notes.print("training on all recordings that ship takes about 7 minutes of two processors")
+    path = out or settings().model_dir / files.file_name(device)
+    # What fails at the end would fail after minutes, and without a store that is named the model would be another.
+    scikit_learn("sklearn")
+    if db is not None and source != "recordings":
+        existing_store(db).close()
+    check_exportable(path)
+    if source != "store":
+        notes.print("training on all recordings that ship takes about 7 minutes of two processors")
     model = _trained(first, device, source, seed, db)
     beside: list[LearnedModel] = []
     for family in (each for each in others if each.special):
@@ -52,7 +60,6 @@ def train(
         except ModelError as error:
             notes.print(f"{family.name}: {error}")
     model = replace(model, beside=tuple(beside))
-    path = out or settings().model_dir / files.file_name(device)
     size = files.save(model, path)
     if as_json:
         emit(_json(model) | {"file": str(path), "bytes": size})

@@ -12,7 +12,7 @@ from space.errors import ConfigError
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import Finals, finals_of
-from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, existing_store, opened_bests
+from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, existing_store, opened_bests, same_place
 from tuner.cli.output import console, counted, emit, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy
@@ -66,7 +66,7 @@ def best(
             if rollback:
                 store.roll_back(problem, device, rollback)
             changes = store.best_changes(problem, device)
-        _show_changes(changes, problem, device, as_json)
+        _show_changes(changes, problem, device, db, as_json)
         return
     config = settings()
     with opened_bests(db) as bests:
@@ -79,10 +79,10 @@ def best(
     if as_json:
         emit(document(found))
     else:
-        _show_answer(found)
+        _show_answer(found, db)
 
 
-def _show_answer(found: Answer) -> None:
+def _show_answer(found: Answer, db: str | None) -> None:
     console.print(f"{found.source}: {found.why}")
     if found.config:
         console.print(f"  {found.config.family}: {found.config.knobs_text}")
@@ -96,7 +96,7 @@ def _show_answer(found: Answer) -> None:
     for ground in found.grounds:
         console.print(f"  {ground}")
     if found.source != "measured" and found.config:
-        console.print(f"  to measure it{elsewhere(found.device)}: {tune_command(found.problem)}")
+        console.print(f"  to measure it{elsewhere(found.device)}: {tune_command(found.problem)}{same_place(db)}")
 
 
 def elsewhere(device: str) -> str:
@@ -134,7 +134,7 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         console.print("times are replayed from a recording; no GPU was used")
 
 
-def _show_changes(changes: list[BestChange], problem: Problem, device: str, as_json: bool) -> None:
+def _show_changes(changes: list[BestChange], problem: Problem, device: str, db: str | None, as_json: bool) -> None:
     if not changes:
         # A name that no card has never had one; the error names the cards that it may mean.
         profile_named(device)
@@ -142,7 +142,7 @@ def _show_changes(changes: list[BestChange], problem: Problem, device: str, as_j
         emit({"changes": changes})
         return
     if not changes:
-        console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}`")
+        console.print(f"{problem.title} never had a best on {device}: run `{tune_command(problem)}{same_place(db)}`")
     for each in changes:
         time = f"{each.median_us:.6g} µs" if each.median_us else "none"
         console.print(f"{each.id}  {each.at:%Y-%m-%d %H:%M} UTC  {each.policy.value}  {time}: {each.reason}")

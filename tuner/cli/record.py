@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import zipfile
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ from tuner.studying import recorder
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.tables.problems import from_fields
-from workers.errors import RecordingError
+from workers.errors import DriverError, RecordingError, RecordingExists
 from workers.measurement import Measurement
-from workers.recording import check_folder, file_name, read_recording
+from workers.recording import check_folder, check_writable, file_name, read_recording
 
 _LINE_EVERY = 50
 _PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
@@ -50,8 +51,8 @@ def record(
 ) -> None:
     """Measures many candidates of each problem and writes one Parquet file per problem.
 
-    Resumes where it stopped, and keeps recordings that exist. A problem without any correct candidate is reported at
-    the end and does not stop the others.
+    Resumes where it stopped, and keeps recordings that exist. A problem without any correct candidate, or that needs
+    more memory than the GPU has, is reported at the end and does not stop the others.
     """
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
@@ -62,7 +63,11 @@ def record(
             raise RecordingError(f"--device {device} replays a recording, and only a GPU can be recorded: use cuda:0")
         store = opened.enter_context(open_store(db))
         say_device(worker.facts)
+        # What fails at the end would fail after hours of the GPU's time.
         check_folder(out, worker.facts.name)
+        check_writable(out)
+        if share is not None:
+            _check_free(share)
         model = guidance_for(worker.facts.name, settings().model_dir).model
         for name, problem in named:
             if (out / file_name(problem)).exists():
@@ -70,7 +75,10 @@ def record(
                 continue
             try:
                 result = recorder.record(store, worker, problem, out, candidates, turns, _watch(name, problem), model)
-            except NothingCorrect as error:
+            except RecordingExists:
+                notes.print(f"{name}: another process has recorded it meanwhile")
+                continue
+            except (NothingCorrect, DriverError) as error:
                 failed.append(f"{name}: {error}")
                 notes.print(failed[-1])
                 continue
@@ -104,11 +112,25 @@ def shared(folder: Path, archive: Path) -> int:
             for path in paths:
                 made.write(path, f"{devices[0]}/{path.name}")
     except FileExistsError as error:
-        raise RecordingError(f"{error.filename} exists: remove it, or name another file") from error
+        raise _taken(error.filename) from error
     except OSError as error:
         why = f"{archive} can't be written ({error.strerror})"
         raise RecordingError(f"{why}: free space, or name another file") from error
     return len(paths)
+
+
+def _check_free(archive: Path) -> None:
+    """Refuses an archive that exists.
+
+    Raises:
+        RecordingError: it does.
+    """
+    if os.path.lexists(archive):
+        raise _taken(archive)
+
+
+def _taken(path: Path | str) -> RecordingError:
+    return RecordingError(f"{path} exists: remove it, or name another file")
 
 
 def part_of(listed: Sequence[Listed], part: str) -> list[Listed]:

@@ -38,7 +38,7 @@ def print_sentences(parts: Iterable[str]) -> None:
     for sentence in sentences[:_MOST]:
         console.print(f"  {sentence}")
     if len(sentences) > _MOST:
-        console.print(f"  and {len(sentences) - _MOST} more moments; --json has them all")
+        console.print(f"  and {len(sentences) - _MOST} more moments; `gemmtune best` tells each problem's")
 
 
 def _counted(problem: Problem, device: str, replay: str) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -72,4 +73,4 @@ def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None,
     for sentence in found.notes:
         notes.print(sentence)
     if out:
-        console.print(f"{out} is written; to tune it: gemmtune campaign run {out}")
+        console.print(f"{out} is written; to tune it: gemmtune campaign run {shlex.quote(str(out))}")

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +86,7 @@ def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engi
         most: connections to PostgreSQL, including those of `engine_for_notes`.
 
     Raises:
-        StoreError: unknown URL, or no such file.
+        StoreError: unknown URL, no such file, or one of another program.
     """
     _check_file(url, create)
     try:
@@ -250,6 +250,25 @@ def _check_file(url: str, create: bool) -> None:
         raise StoreError(
             f"{path.parent} cannot be created ({error.strerror}): give a writable path with --db"
         ) from error
+    _check_ours(path)
+
+
+def _check_ours(path: Path) -> None:
+    """Refuses a SQLite file of another program: opening it would change its journal, and a migration add our tables.
+
+    Raises:
+        StoreError: it has tables, and none that says which schema of ours it has.
+    """
+    try:
+        if not path.is_file():
+            return
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=0, uri=True)) as connection:
+            found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except (sqlite3.Error, OSError):
+        return  # opening it says why
+    if found and VERSION_TABLE not in found:
+        raise StoreError(f"{path} is a database of another program, with the table {min(found)}, not a gemmtune store: "
+                         "give another with --db")  # fmt: skip
 
 
 def _arguments(url: str, most: int) -> dict[str, Any]:

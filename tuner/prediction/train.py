@@ -198,7 +198,7 @@ def _fitted(tasks: list[_Task], judged: Judgement, device: str, family: Family, 
         problem_features=tuple(problem_features(probe.group.problem, limits_named(device))),
         problems=tuple(sorted({group.problem.key for group in groups})),
         candidates=sum(len(group.configs) for group in groups), data=digest_of(groups),
-        trained_with=f"scikit-learn {_sklearn('sklearn').__version__}",
+        trained_with=f"scikit-learn {scikit_learn('sklearn').__version__}",
         probe_problem=probe.group.problem.key,
         probe_configs=tuple(config.knobs_text for config in probe.group.configs[sample]),
         probe_us=tuple(float(us) for us in probe.features.estimate_us[sample]),
@@ -339,7 +339,7 @@ def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
     rows = np.vstack([task.features.rows for task in tasks]).astype(np.float32)
     target = np.concatenate([task.error - task.level for task in tasks])
     weight = np.concatenate([task.weight for task in tasks])
-    grower = _sklearn("sklearn.ensemble").HistGradientBoostingRegressor(
+    grower = scikit_learn("sklearn.ensemble").HistGradientBoostingRegressor(
         max_iter=trees, learning_rate=RATE, max_leaf_nodes=LEAVES, min_samples_leaf=LEAST_LEAF,
         l2_regularization=SHRINKAGE, max_features=FEATURE_SHARE, early_stopping=False, random_state=seed,
     )  # fmt: skip
@@ -387,7 +387,12 @@ def _depth_first(nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return sorted_
 
 
-def _sklearn(module: str) -> Any:  # noqa: ANN401  (an untyped module)
+def scikit_learn(module: str) -> Any:  # noqa: ANN401  (an untyped module)
+    """A module of scikit-learn.
+
+    Raises:
+        ModelError: it is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from space.config import Config
 from space.family import families_for
 from space.problem import Problem
-from tuner.errors import NothingCorrect
+from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
@@ -72,7 +73,8 @@ def record(
     Raises:
         NothingCorrect: no candidate is legal or correct.
         ProblemError: `turns` is out of range.
-        RecordingError: the file exists or can't be written, or `folder` has recordings of another device.
+        RecordingExists: the file exists by the time it is written.
+        RecordingError: it can't be written, or `folder` has recordings of another device.
         WorkerError: the device can't be used.
     """
     budget = Budget(most, turns=turns) if turns else None
@@ -91,7 +93,7 @@ def record(
     if not correct:
         raise NothingCorrect(f"none of {len(screened)} candidates of {problem.shape} is correct: nothing to record")
     if budget:
-        tune(store, worker, problem, replace(budget, candidates=len(screened)), guidance=Guidance(model))
+        tune(store, worker, problem, replace(budget, candidates=len(screened)), guidance=Guidance(model), begun=round_)
     else:
         store.finish_study(own.study.id, f"recorded {len(screened)} candidates")
     finals = store.final_series(own.study.id)
@@ -149,9 +151,16 @@ class _Screening:
             self._keep(taken)
 
     def _keep(self, taken: list[Measurement]) -> None:
-        if taken:
+        if not taken:
+            return
+        try:
             self._store.record_many(self.study.id, taken, self._round.provenance)
-            taken.clear()
+        except AlreadyMeasured:
+            # Another process records the same problem: what it has measured meanwhile counts as well as ours.
+            for measurement in taken:
+                with suppress(AlreadyMeasured):
+                    self._store.record(self.study.id, measurement, self._round.provenance)
+        taken.clear()
 
     def rows(self) -> list[StoredMeasurement]:
         """All screenings, including those of earlier runs."""

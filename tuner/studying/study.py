@@ -105,6 +105,7 @@ def tune(
     guidance: Guidance = _ALONE,
     without: Collection[str] = (),
     also: Sequence[Config] = (),
+    begun: Round | None = None,
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
 
@@ -115,6 +116,7 @@ def tune(
         without: ids of worth rules whose configs are candidates too.
         also: configs that are candidates where they are legal, whatever is worth trying, and finalists where they are
             correct.
+        begun: the problem's round on the worker, where one has begun.
 
     Raises:
         NothingCorrect: no candidate is legal, or no tried candidate is correct.
@@ -124,7 +126,7 @@ def tune(
     """
     model = guidance.model_of(worker.facts.name)
     candidates = candidates_for(problem, worker, without, model, also)
-    round_ = worker.begin(problem)
+    round_ = begun or worker.begin(problem)
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.answering.answers import answer
+from tuner.answering.answers import measured as measured_answer
 from tuner.evidence.picks import bests_of
+from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.store import Store
 from workers.measurement import Policy
 
@@ -86,6 +89,15 @@ def test_a_time_that_l2_flattered_says_so(tmp_path: Path, hint: str, rotation_by
         store.set_bests(bests_of(PROBLEM, kept, 1, {}))
         for found in (answer(store, PROBLEM, DEVICE), answer(none, PROBLEM, DEVICE, recordings=store)):
             assert any("kept a part of the weights in L2" in ground for ground in found.grounds) == told
+
+
+@pytest.mark.parametrize(("kind", "again"), [("cuda", "retune --stale`"), ("recorded", "tune` on the GPU")])
+def test_a_flattered_time_names_the_command_that_measures_it_otherwise(kind: str, again: str) -> None:
+    """No replay is stale of its rotation."""
+    taken = measured(PLAIN.changed({"cache_hint": "stream_a"}), 10.0, PROBLEM, "final", policy=Policy.CHAIN)
+    stored = StoredMeasurement(1, 1, DEVICE, kind, datetime.now(UTC), PROVENANCE, taken)
+    (best,) = bests_of(PROBLEM, [stored], 1, {})
+    assert measured_answer(best).grounds[-1].endswith(f"; `gemmtune {again} measures it so")
 
 
 def test_the_command_takes_a_policy_or_neighbours(url: str) -> None:

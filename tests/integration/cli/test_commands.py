@@ -22,6 +22,7 @@ from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 from tuner.studying.retune import Retuned, Stale
+from tuner.views.ladder import CliffFacts, Ladder
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
 #: More tiles than the kernel can count.
@@ -80,6 +81,23 @@ def test_what_comes_next_is_of_the_same_store_and_exports_no_replay(shell: Shell
     following = tuned.out.partition("next:\n")[2].splitlines()
     assert [" ".join(line.split()[:2]) for line in following] == ["gemmtune best", "gemmtune serve"]
     assert all(shlex.split(line)[-2:] == ["--db", store] for line in following)
+
+
+def test_what_answers_a_problem_that_a_store_lacks_tunes_it_into_that_store(shell: Shell) -> None:
+    store = str(shell.home / "my store.db")
+    Store.open(f"sqlite:///{store}").close()
+    for words in ((), ("--history",)):
+        said = shell("best", "640x640x640", "--db", store, *words).out
+        assert shlex.split(said.strip().rstrip("`").rpartition("gemmtune tune ")[2]) == ["640x640x640", "--db", store]
+
+
+def test_what_a_ladder_contradicts_is_tuned_into_its_store(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = str(shell.home / "my store.db")
+    Store.open(f"sqlite:///{store}").close()
+    cliff = CliffFacts("jump", 32, 9.0, 16, 8.0, "it takes longer", (FAMILY.config({}),))
+    monkeypatch.setattr("tuner.views.ladder.ladder", lambda *_: Ladder((), (cliff,), ()))
+    said = shell("ladder", "4096x4096", "--db", store).out
+    assert shlex.split(said.strip().rpartition("gemmtune tune ")[2]) == ["32x4096x4096", "--db", store]
 
 
 @pytest.mark.parametrize("name", ["50%20off.db", "which?mode=ro.db", "é #1.db"])
@@ -231,6 +249,15 @@ def test_doctor_counts_recordings_and_names_a_broken_one(tmp_path: Path, monkeyp
     said = shell("doctor", "--json")
     (broken,) = [check for check in said.json["checks"] if check["name"] == "recordings"]
     assert (said.code, broken["state"], recording.name in broken["found"]) == (1, "broken", True)
+
+
+def test_training_without_its_package_ends_before_it_reads_anything(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    ran = shell("model", "train")
+    assert (ran.code, "training needs scikit-learn: pip install" in ran.sentence) == (3, True)
+    assert "reads" not in ran.err
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:

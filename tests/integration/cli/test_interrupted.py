@@ -102,6 +102,13 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -
     assert re.search(r"[1-8] from earlier runs", resumed.err)
 
 
+def test_a_fresh_tune_says_that_it_resumes_without_the_option_which_would_start_over(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    stopped = interrupted(shell, (*TUNE, "--fresh"))
+    assert stopped.sentence.endswith("everything measured is kept; the same command without --fresh resumes")
+    assert re.search(r"[1-8] from earlier runs", shell(*TUNE).err)
+
+
 def test_ctrl_c_in_a_campaign_reports_the_round_and_the_same_command_finishes(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     stopped = interrupted(shell, (*CAMPAIGN, "--json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,13 +20,13 @@ from gemmtune.command import app
 from space.errors import ProblemError
 from space.family import family_named
 from space.kinds.gemm import Gemm
-from tests.shell import Shell
+from tests.shell import Ran, Shell
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
 from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
 from tuner.evidence.store import Store
-from workers.errors import RecordingError
+from workers.errors import DriverError, RecordingError, RecordingExists
 from workers.measurement import Measurement, Outcome, Policy
 from workers.recorded import RecordedWorker
 from workers.recording import read_recording
@@ -194,6 +195,49 @@ def test_an_archive_that_cannot_be_written_is_one_sentence_and_leaves_nothing(
     with pytest.raises(RecordingError, match=r"card\.zip can't be written \(No space left on device\): free space"):
         shared(recording.parent, archive)
     assert list(archive.parent.iterdir()) == []
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Takes the recorder's place, beside a list of two problems and a GPU."""
+    problems = {"one": PROBLEM, "two": PROBLEM.resized(8, 8, 8)}
+    listed = [{"name": name, **problem.fields()} for name, problem in problems.items()]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    monkeypatch.setattr("tuner.cli.record.open_worker", lambda *_: nullcontext(Mock(facts=FACTS)))
+    monkeypatch.setattr("tuner.studying.recorder.record", taken := Mock())
+    return taken
+
+
+def recorded(tmp_path: Path, out: str, *words: str) -> Ran:
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "store.db")})
+    return shell("record", str(tmp_path / "list.json"), "--out", str(tmp_path / out), *words)
+
+
+def test_what_another_process_has_recorded_meanwhile_does_not_stop_the_others(recorder: Mock, tmp_path: Path) -> None:
+    recorder.side_effect = RecordingExists("it exists"), Mock(path=Path("two.parquet"), screened=4, correct=4)
+    ran = recorded(tmp_path, "out", "--json")
+    assert (ran.code, [one["name"] for one in ran.json["recorded"]]) == (0, ["two"])
+    assert "one: another process has recorded it meanwhile" in ran.err
+
+
+def test_a_problem_that_the_card_cannot_hold_does_not_stop_the_others(recorder: Mock, tmp_path: Path) -> None:
+    recorder.side_effect = DriverError("it needs more memory"), Mock(path=Path("two.parquet"), screened=4, correct=4)
+    ran = recorded(tmp_path, "out", "--json")
+    assert (ran.code, ran.json["failed"]) == (6, ["one: it needs more memory"])
+    assert [one["name"] for one in ran.json["recorded"]] == ["two"]
+
+
+def test_what_would_stop_a_recording_at_its_end_stops_it_before_anything_is_measured(
+    recorder: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "card.zip").write_text("an earlier one")
+    share = "--share", str(tmp_path / "card.zip")
+    assert recorded(tmp_path, "out", *share).sentence.endswith("card.zip exists: remove it, or name another file")
+    assert "card.zip can't be written (File exists)" in recorded(tmp_path, "card.zip").sentence
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ran = recorded(tmp_path, "new")
+    assert "can't be written without PyArrow: install PyArrow, the extra `record`" in ran.sentence
+    assert (ran.code, recorder.call_count, (tmp_path / "new").exists()) == (4, 0, False)
 
 
 def test_a_problem_that_was_not_recorded_is_told_in_the_one_document(

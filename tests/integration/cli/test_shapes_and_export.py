@@ -105,6 +105,12 @@ def test_a_campaign_says_what_to_know_of_its_files_counts(folder: Path) -> None:
     assert "record with graphs off" in done.stderr
 
 
+def test_the_command_that_tunes_a_list_can_be_copied_whatever_the_list_is_called(folder: Path) -> None:
+    (folder / "shapes.csv").write_text("m,n,k\n16,2112,7168\n")
+    said = run("shapes", folder / "shapes.csv", "--out", folder / "my shapes.csv")
+    assert f"gemmtune campaign run '{folder}/my shapes.csv'" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(("content", "told"), [("m,n,k\n", False), (UNTUNED.splitlines()[1], True)])
 def test_a_list_without_problems_is_not_written(folder: Path, content: str, told: bool) -> None:
     # As CSV it would have no column of a problem, and every command would refuse it.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,17 @@ def test_a_store_in_a_folder_that_may_not_be_entered_is_one_sentence(tmp_path: P
     finally:
         closed.chmod(0o700)
     is_one_sentence(done, f"{closed}/store.db can't be opened (Permission denied): give another path with --db")
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, ("migrate",), ("backup", "copy.gz"), ("campaign", "list")], ids=" ".join)
+def test_a_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    theirs = tmp_path / "notes.db"
+    with closing(sqlite3.connect(theirs)) as connection:
+        connection.execute("CREATE TABLE notes (line TEXT)")
+    before = theirs.read_bytes()
+    is_one_sentence(ran(words, theirs, lambda: None), "another program, with the table notes, not a gemmtune store")
+    assert theirs.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [theirs]
 
 
 def test_doctor_names_the_cache_and_the_store_in_a_home_that_may_not_be_entered(tmp_path: Path) -> None:

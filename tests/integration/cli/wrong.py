@@ -228,6 +228,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("recordings list {home}", 4, "contains no recording"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
+    ("model train --db {home}/none.db", 5, "none.db is not there"),
+    ("model train --out {home}", 5, "is a folder: name a file in it"),
     ("model show --device h100", 3, "'h100' names several cards: write one of h100 sxm, h100 pcie, h100 nvl"),
     ("migrate --db mysql://x/y", 5, "is not a database that we support"),
 )

@@ -166,6 +166,8 @@ def test_an_old_store_is_backed_up_before_it_is_migrated(old_store: str, tmp_pat
 @pytest.mark.parametrize(("revision", "said"), [("", "no tables"), ("9999", "newer than this gemmtune")])
 def test_what_is_no_store_of_a_known_version_is_not_backed_up(tmp_path: Path, revision: str, said: str) -> None:
     with sqlite3.connect(tmp_path / "store.db") as file:
+        # Not of length 0, which is told before it is opened.
+        file.execute("PRAGMA user_version = 1")
         if revision:
             file.execute(f"CREATE TABLE gemmtune_alembic_version AS SELECT '{revision}' AS version_num")
     file.close()

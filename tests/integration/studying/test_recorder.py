@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from tuner.evidence.store import Store
 from tuner.studying.recorder import record
 from tuner.studying.saved import save
 from workers.build import Build
-from workers.errors import RecordingError
+from workers.errors import RecordingError, RecordingExists
 from workers.measurement import Measurement, Outcome
 from workers.recorded import RecordedRound, RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
@@ -71,6 +72,30 @@ def test_a_recording_that_was_stopped_goes_on_and_measures_nothing_twice(
     assert all(recording.taken_at)
     finals = [m.config.family for m, _ in recording.measurements if m.stage == "final"]
     assert finals[-2:] == ["cublaslt", "cublaslt"]
+
+
+def test_two_that_record_one_problem_at_once_lose_nothing(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    def meanwhile(done: int, total: int, last: Measurement) -> None:
+        if done == 2:
+            with Store.open(f"sqlite:///{tmp_path / 'record.db'}") as same:
+                record(same, worker, PROBLEM, tmp_path / "out", 4, 10)
+
+    with pytest.raises(RecordingExists, match="never overwritten"):
+        record(store, worker, PROBLEM, tmp_path / "out", 100, 10, meanwhile)
+    screened = [stored.measurement.config.key for stored in store.page(stage="screen")]
+    assert sorted(screened) == sorted(config.key for config in (*CONFIGS, *LIBRARY))
+
+
+def test_the_finals_of_a_recording_take_its_round(
+    store: Store, worker: RecordedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU a second one makes the operands and their reference again."""
+    begin = Mock(side_effect=worker.begin)
+    monkeypatch.setattr(worker, "begin", begin)
+    assert record(store, worker, PROBLEM, tmp_path / "out", 4, 10).finals
+    assert begin.call_count == 1
 
 
 def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ one differs; an algorithm that it can't set up falls back to its default (torch'
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -84,7 +85,7 @@ def next_step(table: Guarded, options: ExportOptions) -> str:
         return "no row: torch's default is kept everywhere, and the file is of no use"
     return (
         f"{len(rows)} rows for torch {options.torch} with cuBLASLt {version_of(table)}; run any torch program with\n"
-        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={options.name}"
+        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={shlex.quote(options.name)}"
     )
 
 

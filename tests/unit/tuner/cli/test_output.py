@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.cli.output import PLAIN_COLUMNS, console, counted, notes, table
+from tuner.cli.replays import print_sentences
 
 
 def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,3 +30,12 @@ def test_what_others_wrote_gives_a_terminal_no_orders(capsys: pytest.CaptureFixt
     for shown in (out, err):
         assert not set(shown) & set("\x1b\x07\r\x9b\u202e")
         assert "\\x1b]0;title\\x07\\x1b[2J\\r\\x9b31m\\u202eb µs –" in shown
+
+
+def test_of_many_moments_the_first_are_told_and_a_command_that_has_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_sentences(f"on day {day}" for day in range(5))
+    assert capsys.readouterr().out.splitlines() == [
+        "  on day 0", "  on day 1", "  on day 2", "  and 2 more moments; `gemmtune best` tells each problem's"
+    ]  # fmt: skip

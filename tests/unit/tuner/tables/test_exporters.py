@@ -212,9 +212,9 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
     assert (len(kept.entries), len(kept.library), sum(kept.left_out.values())) == (2, 5, 5)
     assert rows_of(kept) == rows_of(found)
     assert any("workspace" in reason for reason in kept.left_out)
-    step = exporter_named("tunableop").next_step(kept, ExportOptions("t.csv", torch="2.14.1"))
+    step = exporter_named("tunableop").next_step(kept, ExportOptions("a t.csv", torch="2.14.1"))
     assert step.startswith("2 rows for torch 2.14.1 with cuBLASLt 130101")
-    assert "PYTORCH_TUNABLEOP_TUNING=0" in step
+    assert "PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME='a t.csv'" in step
 
 
 def test_an_algorithm_may_take_all_of_torchs_workspace() -> None:
