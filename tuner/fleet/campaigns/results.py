@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
+from tuner.errors import NewerContent
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -96,7 +98,7 @@ def problems(
     status: ProblemStatus | None = None,
     since: datetime | None = None,
 ) -> list[CampaignProblem]:
-    """A campaign's problems with an id above `after`, in order.
+    """A campaign's problems with an id above `after`, in order, but for those that only a newer version can read.
 
     Args:
         since: only problems that ended then or later.
@@ -109,9 +111,9 @@ def problems(
         .outerjoin(MeasurementRow, MeasurementRow.id == Item.measurement_id)
         .outerjoin(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
         .outerjoin(RevokedRow, RevokedRow.measurement_id == Item.measurement_id)
-        .where(Item.campaign_id == campaign_id, Item.id > after)
+        .where(Item.campaign_id == campaign_id)
         .order_by(Item.id)
-        .limit(limit)
+        .options(joinedload(Item.problem), joinedload(Item.device))
     )
     if status is not None:
         query = query.where(Item.status == status.value)
@@ -119,11 +121,16 @@ def problems(
         query = query.where(Item.ended_at >= since)
     with store.transaction() as session:
         row_of(session, campaign_id)
-        rows = session.execute(query.options(joinedload(Item.problem), joinedload(Item.device))).all()
-        return [
-            _problem(row, config_key or "", median_us, note or "", revoked is not None)
-            for row, config_key, median_us, note, revoked in rows
-        ]
+        found, lacking = list[CampaignProblem](), limit
+        while lacking:
+            rows = session.execute(query.where(Item.id > after).limit(lacking)).all()
+            for row, config_key, median_us, note, revoked in rows:
+                after = row.id
+                with suppress(NewerContent):
+                    found.append(_problem(row, config_key or "", median_us, note or "", revoked is not None))
+            # Others take the places of those that were left out.
+            lacking = limit - len(found) if len(rows) == lacking else 0
+        return found
 
 
 def _progress(session: Session, campaign: Campaign) -> Progress:

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet, Hand, failing
-from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
+from tuner.evidence.models import ProblemRow
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import Campaign, CampaignStatus, ProblemStatus
 
@@ -117,3 +118,23 @@ def test_problems_are_asked_by_page_status_and_time(fleet: Fleet) -> None:
     # Who asks since the last that was seen gets it again: another may have ended at the same moment.
     assert results.problems(fleet.store, campaign.id, since=second.ended_at) == [second]
     assert results.problems(fleet.store, campaign.id, since=first.ended_at) == [first, second]
+
+
+def test_problems_that_only_a_newer_version_reads_are_left_out_of_pages(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[2:3])
+    campaign = fleet.campaign(PROBLEMS[:2])
+    with fleet.store.transaction(writes=True) as session:
+        newer = [ProblemRow(key=key, m=1, n=1, k=1, kind=key.partition(":")[0], fields={})
+                 for key in ("sparse_gemm:bf16:64", PROBLEMS[0].key.replace("bf16", "fp2"))]  # fmt: skip
+        session.add_all(newer)
+        session.flush()
+        known = session.scalars(sa.select(ProblemRow).where(ProblemRow.key == PROBLEMS[2].key)).one()
+        ours = sa.select(CampaignProblemRow).where(CampaignProblemRow.campaign_id == campaign.id)
+        like = session.scalars(ours.limit(1)).one()
+        names = {*sa.inspect(CampaignProblemRow).columns.keys()} - {"id", "problem_id"}
+        same = {name: getattr(like, name) for name in names}
+        session.add_all(CampaignProblemRow(**same, problem_id=each.id) for each in (*newer, known))
+    first, second, third = results.problems(fleet.store, campaign.id)
+    assert [each.problem for each in (first, second, third)] == [*PROBLEMS[:3]]
+    assert results.problems(fleet.store, campaign.id, limit=3) == [first, second, third]
+    assert results.problems(fleet.store, campaign.id, second.id, limit=1) == [third]
