@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.deployed_table import Part, Row, table
+from benchmarks.deployed_table import Part, Row, arm_of, table
 from benchmarks.deployed_timing import COLD_BYTES, Arm, Energy, launches_of, times
 from benchmarks.published import command_of, facts_of, facts_table, publish
 from gemmtune.layouts import layout_of
@@ -23,8 +23,6 @@ from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
-from space.families.cublaslt import NOT_LISTED
-from space.family import is_own
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
 from tuner.evidence.backup import restore_backup
@@ -106,8 +104,7 @@ def candidates(store: Store, best: Best) -> dict[str, Config]:
     ]  # fmt: skip
     of_arm: dict[str, list[Measurement]] = {}
     for one in finals:
-        arm = "own" if is_own(one.config) else "unlisted" if NOT_LISTED in one.note else "library"
-        of_arm.setdefault(arm, []).append(one)
+        of_arm.setdefault(arm_of(one), []).append(one)
     return {arm: ahead(measured)[0].config for arm, measured in of_arm.items()}
 
 

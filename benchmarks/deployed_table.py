@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.published import as_table, begun, joined_facts, shared_facts
+from space.families.cublaslt import NOT_LISTED
+from space.family import is_own
+from workers.measurement import Measurement
 
 #: As `benchmarks.deployed_timing` times them.
 REGIMES: Final = ("turns", "alone", "burst", "chain")
 #: What runs beside torch: what is served, the best of our own families, the library's fastest algorithm of those that
 #: its heuristic lists, and of the others.
 ARMS: Final = ("served", "own", "library", "unlisted")
+
+
+def arm_of(rival: Measurement) -> str:
+    """The arm whose fastest a rival may be."""
+    if is_own(rival.config):
+        return "own"
+    return "unlisted" if NOT_LISTED in rival.note else "library"
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,17 +138,17 @@ def seconds(found: Sequence[Finals]) -> Iterator[str]:
 
 def unlisted(found: Sequence[Finals]) -> Iterator[str]:
     """What the library's kernels beyond its heuristic's list gain by bursts, in which all that it lists take part."""
-    header = True
+    lines = []
     for group in CLASSES:
         of_group = [one for one in found if one.group == group]
-        gains = [gain for one in of_group if (gain := one.gain_of_unlisted()) is not None]
-        if gains and header:
-            yield "| not in the heuristic's list | finals | took part in | faster in | gain, mean | at most |"
-            yield "| --- | ---: | ---: | ---: | ---: | ---: |"
-            header = False
-        if gains:
+        if gains := [gain for one in of_group if (gain := one.gain_of_unlisted()) is not None]:
             faster = sum(gain > 1 for gain in gains)
-            yield f"| {group} | {len(of_group)} | {len(gains)} | {faster} | {mean(gains):.3f} | {max(gains):.3f} |"
+            counts = f"{len(of_group)} | {len(gains)} | {faster}"
+            lines.append(f"| {group} | {counts} | {mean(gains):.3f} | {max(gains):.3f} |")
+    if lines:
+        yield "| not in the heuristic's list | finals | took part in | faster in | gain, mean | at most |"
+        yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    yield from lines
 
 
 def policies(found: Sequence[Finals]) -> Iterator[str]:

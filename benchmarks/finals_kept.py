@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.deployed_table import arm_of
 from benchmarks.sustained_order import rank_correlation
 from space.devices import find_profile
-from space.families.cublaslt import NOT_LISTED
 from space.family import is_own
 from space.problem import Problem
 from space.rank import at_power_limit_us, may_reach_power_limit, power_decides
@@ -70,20 +70,20 @@ class Finals:
     def fastest(self) -> list[Measurement]:
         """The fastest of ours and of what the library lists under the policy that decides, where there are both."""
         rivals = list(self.by_policy[self.decides].values())
-        arms = [one for one in rivals if is_own(one.config)], [one for one in rivals if _listed(one)]
+        arms = ([one for one in rivals if arm_of(one) == arm] for arm in ("own", "library"))
         return [ahead(arm)[0] for arm in arms if arm]
 
     def gain_over_first(self) -> float:
         """How many times as fast as the library's first choice the fastest that it lists is under the policy that
         decides; nan where there is none."""
-        theirs = [one for one in self.by_policy[self.decides].values() if _listed(one)]
+        theirs = [one for one in self.by_policy[self.decides].values() if arm_of(one) == "library"]
         return max((versus(theirs[0], one, self.device).value for one in theirs), default=math.nan)
 
     def gain_of_unlisted(self) -> float | None:
         """How many times as fast by bursts the library's fastest is that its heuristic doesn't list as the fastest that
         it lists; None where there are not both."""
-        theirs = [one for one in self.by_policy[Policy.BURST].values() if not is_own(one.config)]
-        listed, others = ([one for one in theirs if _listed(one) is named] for named in (True, False))
+        bursts = self.by_policy[Policy.BURST].values()
+        listed, others = ([one for one in bursts if arm_of(one) == arm] for arm in ("library", "unlisted"))
         return versus(ahead(listed)[0], ahead(others)[0], self.device).value if listed and others else None
 
     def gains(self, policy: Policy) -> list[float]:
@@ -113,11 +113,6 @@ class Finals:
             blocks = self.sustained[number].samples_us
             if len(blocks) > 1:
                 yield place, blocks[0] / blocks[1]
-
-
-def _listed(one: Measurement) -> bool:
-    """Whether the library's heuristic lists it."""
-    return not is_own(one.config) and NOT_LISTED not in one.note
 
 
 def finals_of(store: Store) -> Iterator[Finals]:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from space.arch import LINE_BYTES
 from space.columns import Columns, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import input_bytes
@@ -33,10 +34,8 @@ WGMMA_KERNELS: Final = 66
 TRANSPOSED, OTHER_RASTER, COOPERATIVE = 1, 2, 4
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: slices of K leave sums in the workspace.
 SUMS_IN_WORKSPACE: Final = 2
-#: Bytes of K that a stage holds, theirs as ours.
-STAGE_K_BYTES: Final = 128
-#: Most columns of a tile that ours may have, and most rows of one that belongs to a single consumer.
-MOST_COLUMNS, MOST_ROWS_ALONE = 256, 128
+#: Most rows of a tile of ours that belongs to a single consumer.
+MOST_ROWS_ALONE: Final = 128
 #: Consumers of a tile of up to so many rows are as many as its blocks of 64 rows; others have two.
 MOST_ROWS_SPLIT, CONSUMERS = 192, 2
 LEAST_STAGES, MOST_STAGES = 2, 16
@@ -86,13 +85,13 @@ def _kernels(tiles: Shapes, clusters: Shapes) -> Iterator[Kernel]:
     Of the two rasters it is the one along the longer side of the cluster: the faster one in 70 % of 709 pairs, of 18
     products on an H200.
     """
-    rows, sides = (SM90_WGMMA.knob_named[name].domain for name in ("tile_m", "cluster_m"))
+    rows, columns, sides = (SM90_WGMMA.knob_named[name].domain for name in ("tile_m", "tile_n", "cluster_m"))
     usual = {number: shape for number, shape in clusters.items() if {*shape} <= {*sides}}
     for tile, shape in tiles.items():
         for custom in (0, TRANSPOSED, COOPERATIVE, COOPERATIVE | TRANSPOSED):
             turned, together = custom & TRANSPOSED, custom & COOPERATIVE
             m, n = shape if turned else shape[::-1]
-            if m not in rows or n > MOST_COLUMNS or (m > MOST_ROWS_ALONE and not together):
+            if m not in rows or n not in columns or (m > MOST_ROWS_ALONE and not together):
                 continue
             schedule = SCHEDULE_COOPERATIVE if together else SCHEDULE_PINGPONG
             for cluster, (down, across) in usual.items():
@@ -102,19 +101,19 @@ def _kernels(tiles: Shapes, clusters: Shapes) -> Iterator[Kernel]:
 
 
 def _like_ours(problem: Gemm, device: DeviceProfile, kernels: IntColumn, split_k: IntColumn) -> Columns:
-    """One of ours like each kernel, with the consumers and stages that such tiles mostly have.
+    """One of ours like each kernel, with the consumers and stages that such tiles mostly have: stages of a line of K.
 
     Args:
         kernels: a row for each field of `Kernel`.
     """
     like = dict(zip(Kernel._fields, kernels, strict=True)) | {"split_k": split_k}
     m, n = like["tile_m"], like["tile_n"]
-    stage_bytes = (m + n) * STAGE_K_BYTES + BARRIER_BYTES_PER_STAGE
+    stage_bytes = (m + n) * LINE_BYTES + BARRIER_BYTES_PER_STAGE
     split = (like["schedule"] == SCHEDULE_COOPERATIVE) & (m <= MOST_ROWS_SPLIT)
     like |= {
         "consumer_warpgroups": np.where(split, m // wgmma.M, CONSUMERS),
         "stages": np.clip(device.arch.smem_per_block_bytes // stage_bytes, LEAST_STAGES, MOST_STAGES),
-        "tile_k": np.full_like(m, STAGE_K_BYTES // input_bytes(problem)),
+        "tile_k": np.full_like(m, LINE_BYTES // input_bytes(problem)),
         "epilogue": np.full_like(m, EPILOGUE_DIRECT),
     }
     usual = {knob.name: np.full_like(m, knob.encode(knob.default)) for knob in SM90_WGMMA.knobs}
