@@ -152,3 +152,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/deep/store.db"
     server: Postgres = request.getfixturevalue("postgres")
     return server.database()
+
+
+@pytest.fixture
+def in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that the test runs in has been deleted."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()

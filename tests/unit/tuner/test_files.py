@@ -69,11 +69,8 @@ def test_no_file_replaces_a_store_or_a_pipe_or_a_device(folder: Path, tmp_path: 
     assert len(store.bests()) == 1
 
 
-def test_a_file_in_a_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+@pytest.mark.usefixtures("in_a_folder_that_is_gone")
+def test_a_file_in_a_folder_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"table\.json: the folder that this command runs in is gone"):
         export_file(Path("table.json"), b"")
     export_file(tmp_path / "table.json", b"")

@@ -71,11 +71,8 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     settings.cache_clear()
 
 
-def test_a_path_from_a_folder_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+@pytest.mark.usefixtures("in_a_folder_that_is_gone")
+def test_a_path_from_a_folder_that_is_gone_is_one_sentence() -> None:
     with pytest.raises(SettingsError, match=r"rel\.db: the folder that this command runs in is gone"):
         database_url("rel.db")
     assert database_url("/tmp/rel.db") == "sqlite:////tmp/rel.db"
