@@ -40,7 +40,8 @@ def main() -> int:
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
     options.add_argument(
         "--programs", action="store_true",
-        help="join parts of several programs with the same kernels; of a problem in several parts the last one counts",
+        help="join parts of several programs with the same kernels, and of several lists; of a problem in several "
+        "parts the last one counts",
     )  # fmt: skip
     options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")

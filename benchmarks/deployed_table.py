@@ -181,8 +181,8 @@ def merged(files: Sequence[Path], listed: Sequence[str], out: Path | None, progr
     Args:
         listed: names of the problems in the list that was measured; the table says which of them it lacks.
         out: where to write it, with the facts that the runs share.
-        programs: they may be of several programs with the same kernels; the table says how many rows each measured, and
-            of a problem that several measured it has the row of the last part.
+        programs: they may be of several programs with the same kernels, and of several lists; the table says how many
+            rows each program measured, and of a problem that several parts have it has the row of the last.
 
     Raises:
         Unpublishable: it is to be written, and a file is not tracked by git.

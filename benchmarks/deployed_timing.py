@@ -22,8 +22,8 @@ from workers.cuda.clocks import Meter
 COLD_BYTES: Final = 4 << 30
 #: One graph lasts about this long.
 GRAPH_US: Final = 1_500.0
-#: Seconds of turns.
-TURNS_SECONDS: Final = 0.4
+#: Seconds of turns, and the fewest of them: by 7 turns of 6 ms, two arms that were one kernel came out 2 % apart.
+TURNS_SECONDS, FEWEST_TURNS = 0.4, 24
 #: `alone`: seconds of work before the first block, in which the power limiter settles; of a block; and of its end,
 #: which counts. A block outlasts the clock that the arm before left, which fades within 0.3 s, and then one swing of
 #: the limiter, of 0.9 s (workers/cuda/regimes.py).
@@ -162,7 +162,7 @@ def in_turn(graphs: Mapping[str, Graph], seconds: float) -> dict[str, float]:
     """Replays in turn, all at one clock."""
     taken: dict[str, list[float]] = {name: [] for name in graphs}
     ends, number = time.monotonic() + seconds, 0
-    while time.monotonic() < ends or number < 6:
+    while time.monotonic() < ends or number < FEWEST_TURNS:
         for name, graph in _alternating(graphs, number):
             taken[name].append(graph.us())
         number += 1

@@ -87,14 +87,15 @@ def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dic
     that were printed before the program's digest was a fact share one only at the same commit.
 
     Args:
-        programs: the program and its model may differ as well; the kernels may not.
+        programs: the program, its model, and what it read may differ as well; the kernels may not.
     """
     alike = FREE if all("program" in one for one in parts) else FREE - {"commit"}
-    free = FREE | {"program", "model"} if programs else alike
+    free = FREE | {"program", "model", "data"} if programs else alike
     known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
     if len(known) != 1 or not all(parts):
         return None
-    several = sorted({"command", "commit", "program", "model"}.intersection(*parts))
+    told = (free - {"machine"}).intersection(*parts)
+    several = [name for name in told if len({one[name] for one in parts}) > 1]
     return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
 
 

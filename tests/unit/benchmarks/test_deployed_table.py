@@ -157,6 +157,14 @@ def test_parts_of_two_programs_are_joined_where_that_is_asked_for_and_the_table_
     assert merged([first, kernels], LISTED, out, programs=True) == 1
 
 
+def test_parts_of_two_lists_are_joined_where_that_is_asked_for(tmp_path: Path) -> None:
+    out, first = tmp_path / "table.md", kept(Part({"`one`": FACTS}, [row("first")]), tmp_path / "first.json")
+    other = kept(Part({"`two`": {**FACTS, "data": "`m` `1`"}}, [row("second")]), tmp_path / "other.json")
+    assert merged([first, other], LISTED, out) == 1
+    assert merged([first, other], LISTED, out, programs=True) == 0
+    assert "| data | `l` `0`, `m` `1`, " in out.read_text()
+
+
 def test_a_models_part_holds_blocks_of_one_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = parts.Part({"`one`": FACTS}, {"llama": "## llama"})
     with pytest.raises(Unpublishable, match="rows of another program"):
