@@ -38,7 +38,9 @@ _ATTRIBUTES: Final = (
 )  # fmt: skip
 #: Workspace that torch gives cuBLASLt on Hopper unless CUBLASLT_WORKSPACE_SIZE says otherwise.
 TORCH_WORKSPACE_BYTES: Final = 32 << 20
-_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+_VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.[0-9]{1,4}")
+#: The first PyTorch whose TunableOp rebuilds cuBLASLt's algorithms; older ones ignore the rows.
+_FIRST: Final = (2, 14)
 #: What an identity adds to the driver's name.
 _SUFFIX: Final = re.compile(r" \(.*\)$")
 MOST_GPUS: Final = 1024
@@ -53,13 +55,9 @@ def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     """One file for each device ordinal, all alike.
 
     Raises:
-        ConfigError: torch's version is missing, or malformed.
+        ConfigError: torch's version is missing, malformed or too old.
     """
-    if not _VERSION.fullmatch(options.torch):
-        raise ConfigError(
-            f"torch = {options.torch!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, "
-            f"as python -c 'import torch; print(torch.__version__)' prints it, without what follows +"
-        )
+    _check_torch(options.torch)
     if not 1 <= options.gpus <= MOST_GPUS:
         raise ConfigError(f"gpus = {options.gpus} is not a number of GPUs: give 1 to {MOST_GPUS:,}")
     if "%d" not in options.name and "." in options.name and not PurePath(options.name).suffix:
@@ -77,6 +75,19 @@ def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
     ]
     content = ("\n".join(lines) + "\n").encode()
     return {with_ordinal(options.name, ordinal): content for ordinal in range(options.gpus)}
+
+
+def _check_torch(said: str) -> None:
+    if not (version := _VERSION.fullmatch(said)):
+        raise ConfigError(
+            f"torch = {said!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, as python "
+            f"-c 'import torch; print(torch.__version__)' prints it, without what follows +"
+        )
+    if tuple(map(int, version.groups())) < _FIRST:
+        raise ConfigError(
+            f"torch = {said} is too old: TunableOp runs cuBLASLt's algorithms from PyTorch "
+            f"{'.'.join(map(str, _FIRST))} on, and older ones ignore every row; export json for gemmtune.torch"
+        )
 
 
 def next_step(table: Guarded, options: ExportOptions) -> str:

@@ -228,6 +228,13 @@ def test_torch_must_have_a_version(version: str) -> None:
         written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
 
 
+@pytest.mark.parametrize("version", ["2.13.9", "1.20.0", "0.0.0"])
+def test_a_torch_that_ignores_every_row_gets_no_file(version: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{re.escape(version)} is too old: .* from PyTorch 2\.14 on"):
+        written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
+    assert written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch="3.0.0")
+
+
 @pytest.mark.parametrize(
     ("format", "said"), [("tunableop", "no row: "), ("json", "no entry: "), ("bundle", "no entry: ")]
 )
