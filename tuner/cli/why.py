@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from space.config import Config
 from space.family import is_own
 from space.problem import Problem
 from tuner.answering import importance
@@ -29,6 +30,11 @@ def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Jso
     show(found, as_json, lambda each: _print(each, changed, today, out))
 
 
+def _fastest(found: Why) -> Config | None:
+    """Our fastest where a library's algorithm won; None where none of ours was correct."""
+    return found.runners_up[0].config if found.runners_up else None
+
+
 def _print(found: Why, changed: str, today: StoredMeasurement | None, out: str) -> None:
     """Prints why a config won.
 
@@ -49,14 +55,15 @@ def _print(found: Why, changed: str, today: StoredMeasurement | None, out: str) 
         then = f"it {out}" if out else "an earlier version's rule picked it"
         console.print(f"  {then}; of the same finals today's picks {picked}")
     print_replays({found.problem: found.replay}, found.device)
-    # The library's knobs are not ours, though some have the same names.
-    own = dict(found.winner.values) if is_own(found.winner) else {}
+    # The library's knobs are not ours, though some have the same names: where it won, our fastest is the measure.
+    ours, whose = (found.winner, "winner's") if is_own(found.winner) else (_fastest(found), "our fastest's")
+    values = dict(ours.values) if ours else {}
     rows = [
-        (each.knob, str(own.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
+        (each.knob, str(values.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
         for each in found.importances
     ]
     if rows:
-        table(("knob", "winner's", "importance", "best of any other value"), rows)
+        table(("knob", whose, "importance", "best of any other value"), rows)
     else:
         console.print(f"too few candidates of its family were correct to tell which knobs decide: {LEAST} are needed")
     changes = [

@@ -127,6 +127,11 @@ def test_of_the_librarys_win_no_knob_is_told_as_ours(url: str, tmp_path: Path) -
     said = Shell(tmp_path, {"GEMMTUNE_DB": url})("why", PROBLEM.shape).out
     (row,) = [line for line in said.splitlines() if line.strip().startswith("stages")]
     assert "27" not in row
+    # Costs are told beside our fastest, so its values are.
+    with Store.open(url) as store:
+        fastest = why(store, PROBLEM, DEVICE).runners_up[0].config
+    assert "our fastest's" in said
+    assert row.split()[1] == str(fastest["stages"])
     assert "illegal" not in said
 
 
