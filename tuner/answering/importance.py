@@ -75,7 +75,7 @@ class KnobImportance:
         share: of the difference between good candidates and all measured ones (PED-ANOVA); shares of all knobs add
             up to 1.
         cost: time of the fastest candidate with another value of this knob, over that of the winner, or of our fastest
-            where the library won: 1.02 means that no other value came within 2 %; None where no other value was measured.
+            where the library won: 1.02 means that no other value came within 2 %; None where none was measured.
     """
 
     knob: str
