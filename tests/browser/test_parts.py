@@ -104,6 +104,21 @@ class TestFinals:
         page.goto(f"{url}{PROBLEM}&policy={other}")
         page.wait_for_selector(f"#finals h2:text-is('Finals under {other}')")
 
+    def test_the_librarys_rivals_are_told_apart_by_what_differs(self, opened: Opener, url: str) -> None:
+        evidence = api(url, "/v1/best?m=4096&n=4096&k=4096")["evidence"]
+        study = api(url, f"/v1/studies/{evidence['study_id']}")
+        (served, *_) = [one for one in study["finals"] if one["measurement_id"] == evidence["measurement_id"]]
+        rivals = [{"rank": 0, "algorithm": 66, "tile": tile, "cluster": 8} for tile in (24, 157)]
+        study["finals"] = [served] + [
+            served | {"config": {"family": "cublaslt", "knobs": knobs}, "served": False, "library": True}
+            for knobs in rivals
+        ]  # fmt: skip
+        page = opened("/")
+        page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
+        page.goto(f"{url}{PROBLEM}")
+        page.click("#finals button:text-is('As a table')")
+        assert {"cuBLASLt tile 24", "cuBLASLt tile 157"} <= {*page.locator("#finals td").all_inner_texts()}
+
 
 class TestFunnel:
     def test_a_count_that_failed_can_be_asked_again(self, opened: Opener) -> None:

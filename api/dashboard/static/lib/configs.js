@@ -3,7 +3,7 @@
 /** @typedef {{family: string, knobs: Record<string, string | number>}} Config */
 
 /** Knobs in the order in which people ask for them; the others follow. */
-const ORDER = ["stages", "cluster", "schedule", "raster", "raster_group", "split_k", "stream_k", "epilogue", "cache_hint", "pdl"];
+const ORDER = ["tile", "stages", "cluster", "custom", "schedule", "raster", "raster_group", "split_k", "stream_k", "epilogue", "cache_hint", "pdl"];
 const SHORT = /** @type {Record<string, string>} */ ({
   stages: "s", raster_group: "g", split_k: "split ", consumer_warpgroups: "wg", producer_registers: "regs", stream_k: "stream-K ", l2_promotion: "L2 ",
 });
@@ -22,20 +22,18 @@ function varying(configs) {
 
 /** Short names of configs. @param {Config[]} configs @returns {string[]} */
 export function names(configs) {
-  const own = varying(configs.filter((config) => config.family !== "cublaslt"));
-  return configs.map((config) => nameOf(config, own));
+  return configs.map((config) => nameOf(config, varying(configs.filter(({ family }) => family === config.family))));
 }
 
 /** @param {Config} config @param {string[]} told knobs that tell it apart */
 export function nameOf(config, told) {
   const { family, knobs } = config;
-  if (family === "cublaslt") return `cuBLASLt #${knobs.rank ?? 0}`;
   const { tile_m: m, tile_n: n, tile_k: k } = knobs;
-  const parts = m && n ? [`${m}×${n}${told.includes("tile_k") ? `×${k}` : ""}`] : [];
+  const parts = family === "cublaslt" ? ["cuBLASLt"] : m && n ? [`${m}×${n}${told.includes("tile_k") ? `×${k}` : ""}`] : [];
   const cluster = ["cluster_m", "cluster_n"].some((name) => told.includes(name)) ? ["cluster"] : [];
   const others = [...told.filter((name) => !/^(tile|cluster)_/.test(name)), ...cluster].sort((a, b) => rank(a) - rank(b)).slice(0, MOST);
   for (const name of others) {
-    if (name === "cluster") parts.push(`c${knobs.cluster_m}×${knobs.cluster_n}`);
+    if (name === "cluster" && knobs.cluster_m) parts.push(`c${knobs.cluster_m}×${knobs.cluster_n}`);
     else if (knobs[name] !== undefined) parts.push(typeof knobs[name] === "number" ? `${SHORT[name] ?? `${name} `}${knobs[name]}` : VALUES[knobs[name]] ?? String(knobs[name]));
   }
   return parts.join(" ") || family;
