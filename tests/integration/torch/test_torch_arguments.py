@@ -8,7 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import Refused, configure, gemm  # noqa: E402
+from gemmtune.torch import Refused, configure, gemm, install  # noqa: E402
+from tuner.errors import TableError  # noqa: E402
 
 BF16 = torch.bfloat16
 Tensor = torch.Tensor
@@ -93,3 +94,9 @@ def test_nested_tensors_are_refused() -> None:
 def test_sources_and_words_that_are_none_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         configure(**options)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8643", "sqlite:///best.db"])
+def test_a_table_to_install_is_no_url(url: str) -> None:
+    with pytest.raises(TableError, match=f"{url} is a URL, and .* only configure"):
+        install(url)
