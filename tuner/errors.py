@@ -160,7 +160,15 @@ class TableError(TunerError):
 
 
 class NothingMeasured(TunerError):
-    """The store has too few measurements of the problem."""
+    """The store has too few measurements of the problem.
+
+    Attributes:
+        tune: the command in the message that measures it; empty without one.
+    """
+
+    def __init__(self, message: str, tune: str = "") -> None:
+        super().__init__(message)
+        self.tune = tune
 
 
 class ModelError(TunerError):

@@ -29,6 +29,7 @@ from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Sh
 from gemmtune.torch.private import current_device
 from space.family import is_own
 from space.kinds.gemm import SCALES, Gemm
+from tuner.errors import TableError
 from tuner.evidence.records import Best
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
@@ -307,6 +308,9 @@ def install(
         ValueError: torch does not have the dispatch key `key`, whose kernels `eager` calls need.
     """
     global _installed
+    if "://" in str(table):
+        raise TableError(f"{table} is a URL, and install() takes a file or a folder of `gemmtune export`: only "
+                         "configure() asks a service or a database")  # fmt: skip
     source = exact(Path(table), guard=True, min_gain=min_gain)
     if programs := check_machine(table, source, this_machine(), stale):
         log.warning("%s: %s", table, programs)

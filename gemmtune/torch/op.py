@@ -12,6 +12,7 @@ from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from gemmtune.torch import kernels
+from gemmtune.torch.arguments import check_dense, check_factors, check_options, check_tensors
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.composed import composed
 from gemmtune.torch.kernels import prepared
@@ -31,14 +32,12 @@ from gemmtune.torch.operands import (
 from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import modes, tracing, transformed
 from gemmtune.torch.sources import CHOSEN
-from space.kinds.gemm import ACTIVATIONS
 
 _ARGUMENTS: Final = (
     "Tensor a, Tensor b, Tensor? bias, Tensor? source, float alpha, float beta, str activation, "
     "ScalarType? out_dtype, bool promoted"
 )
 _SCALES: Final = "Tensor? scale_a=None, Tensor? scale_b=None"
-_ACTIVATIONS: Final = ("none", *ACTIVATIONS)
 _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
 #: The reason why torch computes f32 products by default.
 _EXACT: Final = "kernels multiply f32 as tf32, which torch.set_float32_matmul_precision('high') allows"
@@ -76,12 +75,15 @@ def gemm(
         and (bias is source is scale_a is scale_b is None or _all_plain(bias, source, scale_a, scale_b))
     )  # fmt: skip
     if not direct or (out is not None and not isinstance(out, Tensor)):
-        _check_tensors(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
+        check_tensors(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
     # Compiled functions transform too, and the operator that they call has no derivative: torch would take 0 for it.
     graded = (is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b, out)) or transformed()
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
-        call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))
+        try:
+            call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))
+        except (RuntimeError, TypeError):
+            call = None  # of no kind, such as a tensor without strides: the checks below say why
         # This kind of call was checked when it was prepared; a wrong `out` is reported below.
         if call is not None and (
             out is None
@@ -91,8 +93,9 @@ def gemm(
             if out is not None:
                 increment_version(out)
             return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
-    if activation not in _ACTIVATIONS:
-        raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
+    check_dense(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
+    check_options(a, activation, promoted)
+    check_factors(graded, alpha=alpha, beta=beta)
     dtype = output_dtype(a, out_dtype)
     if out is not None and out_dtype is not None and out.dtype != out_dtype:
         raise Refused(f"out is {out.dtype}, out_dtype {out_dtype}: omit out_dtype")
@@ -102,10 +105,6 @@ def gemm(
         check_composed(a, b, bias, source, dtype)
         scaling_of(a, b, scale_a, scale_b)
         return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
-    for name, factor in (("alpha", alpha), ("beta", beta)):
-        if isinstance(factor, Tensor):
-            # Each would be a kind of its own, and its gradient would be lost.
-            raise Refused(f"{name} is a tensor, and kernels take a number: give {name}.item()")
     if out is not None:
         scales = scale_a, scale_b
         torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out, *scales)
@@ -116,17 +115,6 @@ def gemm(
         a, b, bias, source, alpha, beta, activation, dtype, promoted, scale_a, scale_b
     )
     return made
-
-
-def _check_tensors(**given: object) -> None:
-    """Checks that arguments are tensors, or None where they may be left out.
-
-    Raises:
-        Refused: one is something else.
-    """
-    for name, value in given.items():
-        if not isinstance(value, Tensor) and (value is not None or name in ("a", "b")):
-            raise Refused(f"{name} is of type {type(value).__name__}: give a torch.Tensor")
 
 
 def _wants_gradient(

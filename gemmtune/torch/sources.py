@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import expanduser  # which leaves an unknown user's name as it is
 from pathlib import Path
@@ -177,17 +177,16 @@ def configure(
         neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
 
     Raises:
-        ValueError: `trusted`, `verify` or `neighbours` has another word, or `trusted` is one text instead of a list.
+        ValueError: `trusted`, `verify` or `neighbours` has another word, `trusted` is no list, or `source` no source.
         TableError: `source` is a path and nothing is there. What is there is opened by the first product.
     """
     if neighbours not in NEIGHBOURS:
         raise ValueError(f"neighbours = {neighbours!r} is unknown: use {' or '.join(NEIGHBOURS)}")
     if verify not in VERIFY:
         raise ValueError(f"verify = {verify!r} is unknown: use {' or '.join(VERIFY)}")
-    if isinstance(trusted, str):
-        raise ValueError(f"trusted = {trusted!r} is one text: give a list, as in [{trusted!r}]")
-    if unknown := set(trusted) - set(TRUSTED):
-        raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
+    _check_trusted(trusted)
+    if isinstance(source, bytes) or not (isinstance(source, str | Path | None) or hasattr(source, "find")):
+        raise ValueError(f"source = {source!r} is neither a path, a URL nor a Source: omit it for the default store")
     if isinstance(source, str | Path) and source:
         _check_there(str(source))
         source = _from_anywhere(str(source))
@@ -202,6 +201,15 @@ def configure(
         CHOSEN.verify, CHOSEN.neighbours = verify, neighbours
         # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
         CHOSEN.generation += 1
+
+
+def _check_trusted(trusted: object) -> None:
+    if isinstance(trusted, str):
+        raise ValueError(f"trusted = {trusted!r} is one text: give a list, as in [{trusted!r}]")
+    if not isinstance(trusted, Collection):
+        raise ValueError(f"trusted = {trusted!r} is no list: give some of {', '.join(TRUSTED)}")
+    if unknown := [each for each in trusted if each not in TRUSTED]:
+        raise ValueError(f"trusted = {unknown} is unknown: use some of {', '.join(TRUSTED)}")
 
 
 def chosen() -> Source:

@@ -141,10 +141,12 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
     if run is None and device not in {name for name, _ in store.devices()}:
         profile_named(device)
     if run is None or len(run.times) < LEAST:
+        count, tune = len(run.times) if run else 0, tune_command(problem)
+        many = "1 correct candidate" if count == 1 else f"{count} correct candidates"
         raise NothingMeasured(
-            f"{len(run.times) if run else 0} correct candidates of {problem.title} were measured on "
-            f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
-        )
+            f"{many} of {problem.title} {'was' if count == 1 else 'were'} measured on {device}: {LEAST} are needed to "
+            f"tell why one won; run `{tune}`", tune
+        )  # fmt: skip
     times = run.times
     winner = best.config if best else min(times, key=lambda config: (times[config], config.key))
     time_us = times[winner] if winner in times or best is None else _on_scale(store, times, best)

@@ -6,9 +6,10 @@ import errno
 import io
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from typing import Annotated, Any, Final, NoReturn
 
@@ -110,7 +111,8 @@ def _code_of(app: typer.Typer) -> int:
     """Runs one command; returns its exit code."""
     try:
         # Typer returns the code of a command that exits, which is 130 where Ctrl-C ended it.
-        code = app(standalone_mode=False, prog_name="gemmtune") or exits.EXIT_DONE
+        with _told_to_end() if _resumes() else nullcontext():
+            code = app(standalone_mode=False, prog_name="gemmtune") or exits.EXIT_DONE
     except SystemExit:
         # So end Typer and Rich, with code 1, where nobody reads the output any more.
         return exits.EXIT_UNREAD
@@ -125,10 +127,29 @@ def _code_of(app: typer.Typer) -> int:
         _fail(str(error))
         return expected
     if code == exits.EXIT_INTERRUPTED:
-        resumes = any(sys.argv[1 : 1 + len(words)] == list(words) for words in _RESUMABLE)
         again = "the same command without --fresh" if "--fresh" in sys.argv else "the same command"
-        _fail(f"interrupted: everything measured is kept; {again} resumes" if resumes else "interrupted")
+        _fail(f"interrupted: everything measured is kept; {again} resumes" if _resumes() else "interrupted")
     return int(code)
+
+
+def _resumes() -> bool:
+    """Whether the command goes on where an earlier run stopped."""
+    return any(sys.argv[1 : 1 + len(words)] == list(words) for words in _RESUMABLE)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Within the block, SIGTERM is Ctrl-C, as supervisors and batch systems send it: the device is closed, and the last
+    words say that nothing is lost."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse(error: Any) -> int:  # noqa: ANN401  (a `_UsageError`)

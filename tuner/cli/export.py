@@ -137,7 +137,7 @@ def _export_everything(found: _Found, out: Path, as_json: bool) -> None:
         lines.append("install() leaves those to the library; an export without --all writes null")
     lines += _forbidden(found) + _changed(changed)
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
-              "stale": changed, "forbidden": found.forbidden}  # fmt: skip
+              "stale": len(changed), "forbidden": found.forbidden}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 
@@ -156,7 +156,7 @@ def _export_guarded(kept: Guarded, found: _Found, exporter: Exporter, options: E
         lines.append(step)
     report = {"out": str(out), "files": sorted(files), "entries": len(kept.entries), "min_gain": kept.min_gain,
               "library": len(kept.library), "left_out": dict(kept.left_out),
-              "stale": changed, "never_tuned": found.never_tuned, "forbidden": found.forbidden}  # fmt: skip
+              "stale": len(changed), "never_tuned": found.never_tuned, "forbidden": found.forbidden}  # fmt: skip
     say("\n".join(lines), report, as_json)
 
 
@@ -174,7 +174,7 @@ def _written(out: Path, exporter: Exporter, files: Mapping[str, bytes]) -> str:
     return f"{first} to {others[-1]}" if others else first
 
 
-def _lines(written: str, kept: Guarded, found: _Found, changed: int) -> list[str]:
+def _lines(written: str, kept: Guarded, found: _Found, changed: list[Mapping[str, Any]]) -> list[str]:
     """How many entries are written, and why others are not; what is stale; what was never tuned."""
     lines = [f"{written}: {_bests(len(kept.entries), kept.device)}"]
     lines += [f"left to the library {count:,} ×: {reason}" for reason, count in kept.left_out.items()]
@@ -192,11 +192,19 @@ def _forbidden(found: _Found) -> list[str]:
     return [f"{len(found.forbidden):,} {said} {why}"] if found.forbidden else []
 
 
-def _changed(count: int) -> list[str]:
-    """A line that says how many entries are stale; none without any."""
-    said = "entry is stale: its kernel" if count == 1 else "entries are stale: their kernels"
-    since = "or NVRTC has changed since; `gemmtune retune --stale` measures again on the GPU"
-    return [f"{count:,} {said} {since}"] if count else []
+def _changed(changed: list[Mapping[str, Any]]) -> list[str]:
+    """Lines that say how many entries are stale, and what measures them again; none without any."""
+    replays = sum(entry["device_kind"] == "recorded" for entry in changed)
+    lines = []
+    # On a GPU `retune` takes up what a GPU measured; a replay would only be replayed.
+    for count, what, again in (
+        (len(changed) - replays, "or NVRTC has changed since", "gemmtune retune --stale"),
+        (replays, "has changed since a GPU's times were recorded", "gemmtune tune"),
+    ):
+        said = "entry is stale: its kernel" if count == 1 else "entries are stale: their kernels"
+        then = what if count == 1 else what.replace("has", "have")
+        lines += [f"{count:,} {said} {then}; `{again}` measures again on the GPU"] if count else []
+    return lines
 
 
 def _bests(count: int, device: str) -> str:

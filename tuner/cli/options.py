@@ -14,7 +14,7 @@ import typer
 from space.arch import arch_named
 from space.devices import DeviceProfile, find_profile, identity_named, profile_named, reference_profile
 from space.errors import ProfileError
-from tuner.errors import DeviceError, StoreError
+from tuner.errors import DeviceError, NothingMeasured, StoreError
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
@@ -199,6 +199,18 @@ def same_place(db: str | None, url: str | None = None, insecure: bool = False) -
 
     place = ["--url", url] if url else ["--db", shown(db) if "://" in db else db] if db else []
     return "".join(f" {shlex.quote(word)}" for word in [*place, *(["--insecure"] if insecure else [])])
+
+
+@contextmanager
+def tuned_there(db: str | None) -> Iterator[None]:
+    """Within the block, the tune that an error suggests goes to the store that this command was given."""
+    try:
+        yield
+    except NothingMeasured as error:
+        if not error.tune:
+            raise
+        tune = f"{error.tune}{same_place(db)}"
+        raise NothingMeasured(str(error).replace(error.tune, tune), tune) from error
 
 
 def is_there(url: str) -> bool:

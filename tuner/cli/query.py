@@ -12,7 +12,17 @@ from space.errors import ConfigError
 from space.problem import Problem
 from tuner.answering.answers import MEASURED, Answer, answer, known_answer, policy_of
 from tuner.answering.rivals import Finals, finals_of
-from tuner.cli.options import AUTO, MOST_NUMBER, Db, DeviceName, Json, existing_store, opened_bests, same_place
+from tuner.cli.options import (
+    AUTO,
+    MOST_NUMBER,
+    Db,
+    DeviceName,
+    Json,
+    existing_store,
+    opened_bests,
+    same_place,
+    tuned_there,
+)
 from tuner.cli.output import console, counted, emit, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.records import BestChange, Policy
@@ -57,7 +67,7 @@ def best(
         others = "--rivals, --policy and --neighbours"
         raise ConfigError(f"--history and --rollback are of changes under every policy: leave out {others}")
     if rivals:
-        with existing_store(db) as store:
+        with existing_store(db) as store, tuned_there(db):
             finals = finals_of(store, problem, device, asked)
         _show_rivals(finals, as_json)
         return

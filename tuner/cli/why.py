@@ -9,8 +9,8 @@ from tuner.answering import importance
 from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import out_since, picked_today
 from tuner.answering.staleness import changed_since
-from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
-from tuner.cli.output import console, show, table
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, tuned_there
+from tuner.cli.output import console, counted, show, table
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replays import print_replays
 from tuner.evidence.records import StoredMeasurement
@@ -21,7 +21,7 @@ from tuner.settings import settings
 @asks_problem
 def why(problem: Problem, device: DeviceName = AUTO, db: Db = None, as_json: Json = False) -> None:
     """Explains why a tuned problem's winner won, from the measurements in the store."""
-    with existing_store(db) as store:
+    with existing_store(db) as store, tuned_there(db):
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
         best = store.best(problem, device) if found.served else None
         finals = store.finals_beside(best.winner.id) if best else []
@@ -44,7 +44,7 @@ def _print(found: Why, changed: str, today: StoredMeasurement | None, out: str) 
         out: why it is out of the running by now; empty while it is in.
     """
     what = f"the served one takes {found.served_us:.2f} µs under {found.served_policy}" if found.served_us else ""
-    console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, "
+    console.print(f"{found.problem.title} on {found.device}: {counted(found.measured, 'correct candidate')}, "
                   f"{what or 'none is served, the fastest follows'}; screened under {found.policy}, it takes "
                   f"{found.time_us:.2f} µs")  # fmt: skip
     console.print(f"  {found.winner.key}")

@@ -41,9 +41,9 @@ def plans_of(device: str) -> Plan:
     return partial(_plan, profile_named(device))
 
 
-def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> int:
-    """How many of a table's entries would be answered as `stale`."""
-    return sum(bool(changed_since(best_of(device, dict(entry)))) for entry in entries)
+def stale(device: str, entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of a table's entries that would be answered as `stale`."""
+    return [entry for entry in entries if changed_since(best_of(device, dict(entry)))]
 
 
 def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:

@@ -86,9 +86,10 @@ def test_what_comes_next_is_of_the_same_store_and_exports_no_replay(shell: Shell
 def test_what_answers_a_problem_that_a_store_lacks_tunes_it_into_that_store(shell: Shell) -> None:
     store = str(shell.home / "my store.db")
     Store.open(f"sqlite:///{store}").close()
-    for words in ((), ("--history",)):
-        said = shell("best", "640x640x640", "--db", store, *words).out
-        assert shlex.split(said.strip().rstrip("`").rpartition("gemmtune tune ")[2]) == ["640x640x640", "--db", store]
+    asked = ("640x640x640", "--db", store)
+    for words in (("best", *asked), ("best", *asked, "--history"), ("best", *asked, "--rivals"), ("why", *asked)):
+        said = (ran := shell(*words)).out + ran.err
+        assert shlex.split(said.strip().rstrip("`").rpartition("gemmtune tune ")[2]) == [*asked]
 
 
 def test_what_a_ladder_contradicts_is_tuned_into_its_store(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,15 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -
     assert re.search(r"[1-8] from earlier runs", resumed.err)
 
 
+def test_sigterm_ends_a_tune_as_ctrl_c_does(tmp_path: Path) -> None:
+    shell, before = shell_in(tmp_path), signal.getsignal(signal.SIGTERM)
+    stopped = with_third(shell, TUNE, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert stopped.code == 130
+    assert stopped.sentence.endswith("gemmtune: interrupted: everything measured is kept; the same command resumes")
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert re.search(r"[1-8] from earlier runs", shell(*TUNE).err)
+
+
 def test_a_fresh_tune_says_that_it_resumes_without_the_option_which_would_start_over(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
     stopped = interrupted(shell, (*TUNE, "--fresh"))

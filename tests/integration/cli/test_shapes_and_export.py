@@ -254,6 +254,13 @@ def test_an_export_counts_as_stale_what_is_answered_as_stale(folder: Path) -> No
             store.set_bests([Best(problem, DEVICE, kind, stored, None, None, None, 1, {})])
         assert [answer(best).source for best in store.bests(DEVICE)].count("stale") == 2
     assert json.loads(export(folder, "t", "--all", "--json"))["stale"] == 2
+    # What `retune --stale` would not take up on a GPU is no advice.
+    said = export(folder, "t", "--all").splitlines()[-2:]
+    assert said == [
+        "1 entry is stale: its kernel or NVRTC has changed since; `gemmtune retune --stale` measures again on the GPU",
+        "1 entry is stale: its kernel has changed since a GPU's times were recorded; `gemmtune tune` measures again on "
+        "the GPU",
+    ]
 
 
 def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:

@@ -243,7 +243,7 @@ REFUSALS: list[tuple[dict[str, object], str]] = [
     (tensors(source=random(8, 4).t()), "contiguous"),
     ({**tensors(), "activation": "tanh"}, "activation 'tanh' is unknown"),
     ({**tensors(), "out_dtype": torch.float64}, "C can.t have out_dtype"),
-    ({**tensors(), "promoted": True}, "dtype_acc of bf16"),
+    ({**tensors(), "promoted": True}, "promoted=True is for 8-bit floats"),
     ({**tensors(), "out": random(4, 9)}, "omit out"),
     ({**tensors(), "out": random(8, 4).t()}, "row by row"),
     ({**tensors(), "out": random(4, 8).float(), "out_dtype": BF16}, "omit out_dtype"),
