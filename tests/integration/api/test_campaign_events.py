@@ -141,3 +141,10 @@ def test_an_id_in_another_time_zone_is_the_same_moment(store: Store) -> None:
 )  # fmt: skip
 def test_an_id_that_no_event_had_begins_the_stream_anew(text: str) -> None:
     assert _moment(text) == SINCE
+
+
+def test_a_stream_of_everything_about_no_campaign_is_refused(http: TestClient, store: Store) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:1])
+    assert http.get(f"/v1/events?campaign={campaign.id}&seconds=0.1").status_code == 200
+    missing = http.get(f"/v1/events?campaign={campaign.id + 1}&seconds=0.1")
+    assert (missing.status_code, missing.json()["type"]) == (404, "/problems/unknown-campaign")
