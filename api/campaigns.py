@@ -248,7 +248,8 @@ class _EventFeed:
         self._store, self._campaign_id, self._catch_up = store, campaign_id, catch_up
         self._first = self._since = self._latest = since
         self._after = 0
-        self._sent: set[int] = set()
+        # Of a restored store, a problem ends once more.
+        self._sent: dict[int, datetime] = {}
         self._told: dict[str, Any] = {}
         self._found: list[ServerSentEvent] = []
         self.more = self.ended = False
@@ -289,10 +290,10 @@ class _EventFeed:
         since = self._since - _OVERLAP
         page = results.problems(self._store, self._campaign_id, self._after, PAGE + 1, since=since)
         self.more, page = len(page) > PAGE, page[:PAGE]
-        new = [(each.ended_at, each) for each in page if each.ended_at is not None and each.id not in self._sent]
+        new = [(at, each) for each in page if (at := each.ended_at) is not None and self._sent.get(each.id) != at]
         new.sort(key=itemgetter(0))
         self._after = page[-1].id if page else self._after
-        self._sent.update(each.id for _, each in new)
+        self._sent.update((each.id, at) for at, each in new)
         times = [ended_at for ended_at, _ in new]
         self._latest = max([self._latest, *times])
         # Later pages may have results of any time: a stream that is cut before the last page repeats the look.

@@ -154,6 +154,18 @@ def test_a_stream_of_everything_about_no_campaign_is_refused(http: TestClient, s
     assert (missing.status_code, missing.json()["type"]) == (404, "/problems/unknown-campaign")
 
 
+def test_a_problem_that_ends_again_in_a_restored_store_is_told_again(store: Store) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:2])
+    feed = _EventFeed(store, campaign.id, SINCE, lambda: None)
+    for minute, again in ((1, True), (1, False), (2, True)):
+        with store.transaction(writes=True) as session:
+            row = session.scalars(select(CampaignProblemRow)).first()
+            assert row is not None
+            row.status, row.ended_at = "skipped", datetime(2026, 1, 1, 12, minute, tzinfo=UTC)
+        told = [event.id for event in feed.poll() if event.event == "result"]
+        assert told == [f"2026-01-01T12:0{minute}:00+00:00"] * again
+
+
 @pytest.mark.parametrize("fails", ["progress", "problems", "summary", "poll"])
 def test_a_store_that_can_not_be_read_for_a_moment_ends_no_stream_and_loses_no_event(
     http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
