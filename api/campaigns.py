@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, Callable
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -32,6 +33,7 @@ from api.pages import PageQuery, page_of
 from api.schemas import Absent, NumberPath, Strict
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams, count_stream, may_go_on
+from tuner.errors import StoreError, UnknownCampaign
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import of_token
@@ -47,6 +49,7 @@ IdempotencyKey = Annotated[
     Header(min_length=1, max_length=200, description="repeating a request with the same key creates one campaign"),
 ]
 
+_log = logging.getLogger("gemmtune.events")
 _POLL_SECONDS: Final = 1.0
 #: Commit times may be slightly out of order: each poll rereads results this much older than the latest one.
 _OVERLAP: Final = timedelta(seconds=5)
@@ -199,22 +202,32 @@ async def watch_campaign(
 ) -> AsyncIterable[ServerSentEvent]:
     """Server-sent events: `progress` on every change, `result` for each problem that ended, `end` at the end.
 
-    After a lost connection, Last-Event-ID resumes the stream; results may be repeated.
+    After a lost connection, Last-Event-ID resumes the stream; results may be repeated. It stays open while the store
+    can't be read.
     """
     follower: SnapshotFollower = request.app.state.follower
     feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id), follower.poll)
     streams: EventStreams = request.app.state.streams
     loop = asyncio.get_running_loop()
-    until = loop.time() + query.seconds
+    until, failing = loop.time() + query.seconds, False
     while loop.time() < until:
-        told = await streams.poll(feed.poll)
+        told = list[ServerSentEvent]()
+        try:
+            told, failing = await streams.poll(feed.poll), False
+        except UnknownCampaign:
+            # The store was restored from a backup without it: whoever resumes is told so.
+            return
+        except StoreError as error:
+            if not failing:
+                _log.error("no events: %s", error)
+            failing = True
         if not may_go_on(request):
             return
         for event in told:
             yield event
-        if feed.ended:
+        if feed.ended and not failing:
             return
-        if not feed.more:
+        if failing or not feed.more:
             await asyncio.sleep(min(_POLL_SECONDS, max(until - loop.time(), 0)))
 
 
@@ -235,20 +248,29 @@ class _EventFeed:
         self._store, self._campaign_id, self._catch_up = store, campaign_id, catch_up
         self._first = self._since = self._latest = since
         self._after = 0
-        self._sent: set[int] = set()
+        # Of a restored store, a problem ends once more.
+        self._sent: dict[int, datetime] = {}
         self._told: dict[str, Any] = {}
+        self._found: list[ServerSentEvent] = []
         self.more = self.ended = False
 
     def poll(self) -> list[ServerSentEvent]:
-        """The next page's events since the last look, and after the last page those of the whole campaign."""
-        if not self.more:
-            self._begin()
-        events = self._results()
-        if not self.more:
-            events += self._whole()
-        if events:
+        """The next page's events since the last look, and after the last page those of the whole campaign.
+
+        Raises:
+            StoreError: the store can't be read; the next poll returns what this one would have.
+            UnknownCampaign: the store has the campaign no more.
+        """
+        if not self.ended:
+            if not self.more:
+                self._begin()
+            self._found += self._results()
+            if not self.more:
+                self._found += self._whole()
+        if self._found:
             self._catch_up()
-        return events
+        told, self._found = self._found, []
+        return told
 
     def _begin(self) -> None:
         """Begins a look: progress before the results, so that those that end the campaign are told before its end."""
@@ -268,10 +290,10 @@ class _EventFeed:
         since = self._since - _OVERLAP
         page = results.problems(self._store, self._campaign_id, self._after, PAGE + 1, since=since)
         self.more, page = len(page) > PAGE, page[:PAGE]
-        new = [(each.ended_at, each) for each in page if each.ended_at is not None and each.id not in self._sent]
+        new = [(at, each) for each in page if (at := each.ended_at) is not None and self._sent.get(each.id) != at]
         new.sort(key=itemgetter(0))
         self._after = page[-1].id if page else self._after
-        self._sent.update(each.id for _, each in new)
+        self._sent.update((each.id, at) for at, each in new)
         times = [ended_at for ended_at, _ in new]
         self._latest = max([self._latest, *times])
         # Later pages may have results of any time: a stream that is cut before the last page repeats the look.
@@ -283,15 +305,15 @@ class _EventFeed:
 
     def _whole(self) -> list[ServerSentEvent]:
         """Progress if it has changed, and the end."""
-        events = []
-        if self._progress != self._told:
-            self._told = self._progress
-            events.append(ServerSentEvent(event="progress", data=self._progress))
+        end = []
         if self._ends():
-            self.ended = True
             summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
-            events.append(ServerSentEvent(event="end", data=summary.model_dump(mode="json")))
-        return events
+            end = [ServerSentEvent(event="end", data=summary.model_dump(mode="json"))]
+            self.ended = True
+        if self._progress == self._told:
+            return end
+        self._told = self._progress
+        return [ServerSentEvent(event="progress", data=self._progress), *end]
 
 
 def _moment(text: str | None) -> datetime:

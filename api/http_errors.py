@@ -186,12 +186,14 @@ def _allowed(request: Request) -> str:
 
 def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
     """What is wrong with a field and the value that it has, with the nearest known one if it is unknown."""
+    if entry["type"] == "missing" and entry["loc"] == ("body",):
+        return "the body is missing: send a JSON object"
     if entry["type"] != "extra_forbidden":
         value = entry.get("input")
         if isinstance(value, str):
             value = value[:_MOST_ERROR_BYTES]
         given = f", not {json.dumps(value)}" if isinstance(value, str | int | float) else ""
-        return f"{entry['msg']}{given}"
+        return f"{str(entry['msg']).removeprefix('Value error, ')}{given}"
     *path, name = entry["loc"]
     known = _known_fields(request, path)
     if near := get_close_matches(str(name)[:_MOST_ERROR_BYTES], known, n=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,8 @@ def _expanded(path: Path) -> Path:
 END_SECONDS: Final = 27.0
 #: How long a command for whose end somebody waits retries a call: longer than a service's restart.
 PATIENCE_SECONDS: Final = 60.0
+#: A name or an address, with or without a port, as a request's Host has it.
+_HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
 
 
 class Settings(BaseModel):
@@ -111,8 +114,18 @@ class Settings(BaseModel):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The host names in `allowed_hosts`."""
-        return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+        """The host names in `allowed_hosts`.
+
+        Raises:
+            SettingsError: one is no name that a request's Host can be.
+        """
+        names = frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+        if wrong := next((name for name in sorted(names) if not _HOST.fullmatch(name)), None):
+            raise SettingsError(
+                f"GEMMTUNE_ALLOWED_HOSTS = {self.allowed_hosts!r}: {wrong!r} is no host name: give names as in "
+                "tune.example or 10.0.0.7, without https:// and patterns; where tokens are required, none allows any"
+            )
+        return names
 
     @property
     def secret(self) -> str | None:

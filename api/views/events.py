@@ -13,6 +13,7 @@ from pydantic import Field
 
 from api import streams
 from api.auth import require
+from api.fleet import CampaignsDependency
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Number, Strict
 from api.views.hub import EventHub, Listener, moment
@@ -31,15 +32,21 @@ class AllEventsQuery(Strict):
     device: DeviceName | Absent = None
 
 
-async def _check_device(query: Annotated[AllEventsQuery, Query()], views: ViewsDependency) -> None:
-    """Refuses a device that nobody has before the stream begins: it would stay silent."""
+async def _check_filters(
+    query: Annotated[AllEventsQuery, Query()], views: ViewsDependency, campaigns: CampaignsDependency
+) -> None:
+    """Refuses a device that nobody has, or a campaign that there is not, before the stream begins: it would stay
+    silent.
+    """
     if query.device is not None:
         await views.run(partial(check_known, views.store, query.device))
+    if query.campaign is not None:
+        await views.run(partial(campaigns.get, query.campaign))
 
 
 @router.get(
-    "/v1/events", operation_id="watchEverything", responses=responses(),
-    dependencies=[Depends(require("read")), Depends(_check_device), Depends(streams.count_stream)],
+    "/v1/events", operation_id="watchEverything", responses=responses(404),
+    dependencies=[Depends(require("read")), Depends(_check_filters), Depends(streams.count_stream)],
     response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_everything(

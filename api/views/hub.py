@@ -100,6 +100,10 @@ class EventHub:
                 found = await self._polls.run(feed.poll)
                 # No event tells what changed before the first look: who listens by then has to read again.
                 missed, failing, looked = failing and not looked, False, True
+                if feed.replaced:
+                    # Nothing that was told holds in a restored store, and its numbers mean other rounds and workers.
+                    self.epoch, missed = secrets.token_hex(4), True
+                    self._events.clear()
             except Exception as error:
                 # Listeners stay: events go on when the store can be read again.
                 if not failing:

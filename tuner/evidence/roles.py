@@ -28,13 +28,16 @@ def grant(connection: Connection, role: str, password: str = "") -> None:
         password: of a new role; without one it needs another way to log in.
 
     Raises:
-        StoreError: not PostgreSQL.
+        StoreError: not PostgreSQL, or the role is the tables' owner, who would lose the right to migrate them.
     """
     if connection.dialect.name != "postgresql":
         raise StoreError("a SQLite file has no roles: whoever writes it may change it; use file permissions")
     cursor = connection.connection.cursor()
     schema = sql.Identifier(str(inspect(connection).default_schema_name))
     named = sql.Identifier(role)
+    cursor.execute("SELECT 1 WHERE current_user = %s", (role,))
+    if cursor.fetchone() is not None:
+        raise StoreError(f"{role} is the tables' owner, who migrates them: give services another role")
     cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
     if cursor.fetchone() is None:
         cursor.execute(sql.SQL("CREATE ROLE {} LOGIN").format(named))

@@ -99,6 +99,10 @@ class Feed:
     Args:
         catch_up: called before anything is told: whoever hears of a best, or of a round that ended, asks at once, and
             answers must know it by then.
+
+    Attributes:
+        replaced: the last look found an older store than the one before, as after a restore. No event tells what is
+            different in it.
     """
 
     def __init__(
@@ -107,9 +111,10 @@ class Feed:
     ) -> None:  # fmt: skip
         self._store, self._workers, self._board, self._catch_up = store, workers, board, catch_up
         self._seen = _Seen()
+        self.replaced = False
 
     def poll(self) -> list[Event]:
-        """The changes since the last look; none the first time.
+        """The changes since the last look; none the first time, or where the store was replaced.
 
         Raises:
             StoreError: the store can't be read; the next look tells what this one would have.
@@ -122,9 +127,12 @@ class Feed:
             raise
 
     def _look(self) -> list[Event]:
+        changes = self._store.changed()
+        self.replaced = any(count < self._seen.changes.get(name, 0) for name, count in changes.items())
+        if self.replaced:
+            self._seen = _Seen()
         seen = self._seen
         first = seen.since is None
-        changes = self._store.changed()
         with self._store.transaction() as session:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
@@ -145,10 +153,6 @@ class Feed:
     def _bests(self, session: Session, version: int) -> Iterator[Event]:
         seen = self._seen.changes.get("best", version)
         if version == seen:
-            return
-        # A store that was restored counts anew.
-        if version < seen:
-            yield Event("best", {"many": version, "version": version})
             return
         query = (
             select(BestRow.version, ProblemRow.key, DeviceRow.name, BestRow.policy, BestRow.measurement_id,
@@ -188,7 +192,7 @@ class Feed:
         self._seen.last_id = last
 
     def _measured(self, session: Session) -> list[str] | None:
-        """Keys of the problems with new measurements; None if there are too many, or a restored store counts anew."""
+        """Keys of the problems with new measurements; None if there are too many."""
         found = session.connection().execute(_MEASURED, {"last": self._seen.last_id})
         keys = [key for (key,) in rows_of(found)]
         return sorted(keys) if 0 < len(keys) <= MOST_PROBLEMS else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from sqlalchemy import select
 from api.campaigns import _EventFeed, _moment
 from api.streams import EventStreams
 from tests.fleet import PROBLEMS, Fleet
+from tuner.errors import StoreError, UnknownCampaign
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.workers import LiveWorker, touch
 
 SINCE = datetime(2000, 1, 1, tzinfo=UTC)
@@ -141,3 +145,63 @@ def test_an_id_in_another_time_zone_is_the_same_moment(store: Store) -> None:
 )  # fmt: skip
 def test_an_id_that_no_event_had_begins_the_stream_anew(text: str) -> None:
     assert _moment(text) == SINCE
+
+
+def test_a_stream_of_everything_about_no_campaign_is_refused(http: TestClient, store: Store) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:1])
+    assert http.get(f"/v1/events?campaign={campaign.id}&seconds=0.1").status_code == 200
+    missing = http.get(f"/v1/events?campaign={campaign.id + 1}&seconds=0.1")
+    assert (missing.status_code, missing.json()["type"]) == (404, "/problems/unknown-campaign")
+
+
+def test_a_problem_that_ends_again_in_a_restored_store_is_told_again(store: Store) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:2])
+    feed = _EventFeed(store, campaign.id, SINCE, lambda: None)
+    for minute, again in ((1, True), (1, False), (2, True)):
+        with store.transaction(writes=True) as session:
+            row = session.scalars(select(CampaignProblemRow)).first()
+            assert row is not None
+            row.status, row.ended_at = "skipped", datetime(2026, 1, 1, 12, minute, tzinfo=UTC)
+        told = [event.id for event in feed.poll() if event.event == "result"]
+        assert told == [f"2026-01-01T12:0{minute}:00+00:00"] * again
+
+
+@pytest.mark.parametrize("fails", ["progress", "problems", "summary", "poll"])
+def test_a_store_that_can_not_be_read_for_a_moment_ends_no_stream_and_loses_no_event(
+    http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    fleet = Fleet(store)
+    campaign = fleet.campaign(PROBLEMS[:2])
+    hand = fleet.hand()
+    for _ in PROBLEMS[:2]:
+        hand.work(hand.claimed())
+    fleet.sweeper.sweep()
+    owner: Any = http.app.state.follower if fails == "poll" else results  # type: ignore[attr-defined]
+    call, times = getattr(owner, fails), count(1)
+
+    def failing(*given: Any, **rest: Any) -> Any:  # noqa: ANN401
+        # The service's own thread polls, too.
+        if threading.current_thread().name != "follower" and next(times) <= 2:
+            raise StoreError("planted")
+        return call(*given, **rest)
+
+    monkeypatch.setattr("api.campaigns._POLL_SECONDS", 0.01)
+    monkeypatch.setattr(owner, fails, failing)
+    told = events(http.get(f"/v1/campaigns/{campaign.id}/events?seconds=60").text)
+    assert [name for name, _ in told] == ["result", "result", "progress", "end"]
+    assert [record.message for record in caplog.records if record.name == "gemmtune.events"] == ["no events: planted"]
+    assert "unexpected failure" not in caplog.text
+
+
+def test_a_stream_ends_where_the_store_has_the_campaign_no_more(
+    http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign = Fleet(store).campaign(PROBLEMS[:1])
+
+    def gone(*_: object) -> None:
+        raise UnknownCampaign("planted")
+
+    monkeypatch.setattr(results, "progress", gone)
+    answer = http.get(f"/v1/campaigns/{campaign.id}/events?seconds=60")
+    assert (answer.status_code, events(answer.text)) == (200, [])
+    assert "unexpected failure" not in caplog.text

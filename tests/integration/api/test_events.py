@@ -191,7 +191,7 @@ class Scripted:
     """A feed whose looks find what a test has put there."""
 
     def __init__(self) -> None:
-        self.found: list[Event] = []
+        self.found, self.replaced = list[Event](), False
 
     def poll(self) -> list[Event]:
         found, self.found = self.found, []

@@ -356,3 +356,10 @@ def test_every_answer_of_these_endpoints_is_described(http: TestClient) -> None:
             assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
     # A key that another body used is 422, and nothing else of a new campaign can be in conflict.
     assert "409" not in ours["/v1/campaigns"]["post"]["responses"]
+
+
+def test_a_refused_body_is_told_in_the_services_words(http: TestClient) -> None:
+    nothing = refused(http.post("/v1/workers:revoke"), 422, "malformed-request")
+    assert nothing.startswith("/: the body is missing: send a JSON object; ")
+    neither = refused(http.post("/v1/workers:revoke", json={}), 422, "malformed-request")
+    assert neither.startswith("/: give either a worker or a token, whose reports are to be revoked; ")

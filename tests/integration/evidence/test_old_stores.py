@@ -206,3 +206,20 @@ def test_the_owner_restores_for_a_service_with_a_role_of_its_own(
     assert shell.invoke(app, grant).exit_code == 0
     with Store.open(service) as store:
         assert len(store.page()) == 16
+
+
+def test_the_owner_is_no_role_for_services_and_still_migrates(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No superuser, who may do what was revoked.
+    postgres.execute("CREATE ROLE gemmtune_owner LOGIN")
+    url = sa.make_url(postgres.empty_database())
+    postgres.execute(f"ALTER DATABASE {url.database} OWNER TO gemmtune_owner")
+    monkeypatch.setenv("GEMMTUNE_MIGRATION_DB", url.set(username="gemmtune_owner").render_as_string(False))
+    shell = CliRunner()
+    refused = shell.invoke(app, ["migrate", "--for", "gemmtune_owner"])
+    assert isinstance(refused.exception, StoreError)
+    said = "gemmtune_owner is the tables' owner, who migrates them: give services another role"
+    assert str(refused.exception) == said
+    restored = shell.invoke(app, ["restore", str(BACKUP)])
+    assert restored.exit_code == 0, restored.output

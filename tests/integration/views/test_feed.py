@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from api.views.hub import EventHub
+from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
-from tests.support import DEVICE
+from tests.support import DEVICE, keep_best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.feed import Feed
@@ -54,3 +61,28 @@ def test_what_a_cancelled_campaign_comes_to_is_told(store: Store) -> None:
     assert [told(), told()] == [[("cancelled", {"waiting": 2})], []]
     fleet.sweeper.sweep()
     assert [told(), told(), feed._seen.campaigns] == [[("cancelled", {"skipped": 2})], [], {}]
+
+
+def test_no_stream_resumes_across_a_restore(tmp_path: Path) -> None:
+    async def scenario(file: Path, store: Store) -> None:
+        hub = EventHub(lambda: Feed(store, Workers(store, BY_HAND), ProgressBoard()), threading.Event())
+        listener, _ = await hub.listen(None)
+        with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+            now.backup(backup)
+            keep_best(store)
+            told = await listener.next(30.0)
+            backup.backup(now)
+        last = told[-1][0].id
+        # Everything that is shown has to be read again: the lost best is no event, nor is the lost measurement.
+        assert (await listener.next(30.0), listener.missed) == ([], True)
+        back, resumed = await hub.listen(last)
+        assert (resumed, back.id()) == (False, listener.id())
+        keep_best(store, Gemm(512, 256, 256))
+        assert [event.name for _, event in await listener.next(30.0)] == ["best", "measurements"]
+        for each in (listener, back):
+            each.close()
+        await hub.close()
+
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store, Gemm(1024, 256, 256))
+        asyncio.run(scenario(tmp_path / "store.db", store))

@@ -76,3 +76,13 @@ def test_a_path_from_a_folder_that_is_gone_is_one_sentence() -> None:
     with pytest.raises(SettingsError, match=r"rel\.db: the folder that this command runs in is gone"):
         database_url("rel.db")
     assert database_url("/tmp/rel.db") == "sqlite:////tmp/rel.db"
+
+
+@pytest.mark.parametrize("said", ["https://tune.example", "*", "*.tune.example", "tune example", "::1"])
+def test_names_that_no_host_header_can_have_are_refused(said: str) -> None:
+    # Every request was refused (421), however it named the service.
+    with pytest.raises(SettingsError, match="is no host name: give names as in"):
+        _ = Settings(allowed_hosts=f"tune.example,{said}").hosts
+    assert Settings(allowed_hosts="Tune.example, 10.0.0.7:8643,[::1],").hosts == {
+        "tune.example", "10.0.0.7:8643", "[::1]",
+    }  # fmt: skip

@@ -135,15 +135,20 @@ def settle(
 
 
 def account(
-    session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
-) -> None:
+    session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime,
+    last: datetime | None = None,
+) -> None:  # fmt: skip
     """Charges a round's time: it occupied the device from its claim to its end, whatever the worker reports.
 
     What takes longer than a round does was no round: the clock was set, or the host or all services slept. Then the
-    worker's word counts.
+    worker's word counts, if it says more than a round takes.
+
+    Args:
+        last: when the round ended at the latest, where nobody listened until `at`.
     """
     # The wall clock may have been set back.
-    elapsed = max((at - utc(row.claimed_at)).total_seconds(), 0.0) if row.claimed_at else 0.0
+    until = min(at, last) if last else at
+    elapsed = max((until - utc(row.claimed_at)).total_seconds(), 0.0) if row.claimed_at else 0.0
     charged = min(elapsed, max(busy_seconds, LONGEST_SECONDS))
     row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
     item.rounds += 1

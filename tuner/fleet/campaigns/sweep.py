@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Self, cast
 
@@ -26,6 +26,7 @@ from sqlalchemy.sql.elements import SQLCoreOperations
 from tuner.errors import StoreError
 from tuner.evidence import revocations
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now, sql_now
 from tuner.fleet.campaigns.outcomes import record_failure
@@ -205,16 +206,18 @@ class Sweeper:
                 if worker is None:
                     return count
                 silence = f"silent for {self._timing.silence_seconds:g} s"
+                # Services may have been away since, or the store was restored: nobody worked on the round meanwhile.
+                last = utc(worker.beat_at) + timedelta(seconds=self._timing.silence_seconds)
                 held = select(Round).where(Round.worker_id == worker.id, Round.status == "running").with_for_update()
                 if (round_ := session.scalars(held).one_or_none()) is not None:
-                    self._lose_round(session, round_, f"worker {worker.name} was {silence}")
+                    self._lose_round(session, round_, f"worker {worker.name} was {silence}", last)
                 sign_off(session, self._queue, worker, silence)
                 count += 1
 
-    def _lose_round(self, session: Session, round_: RoundRow, reason: str) -> None:
+    def _lose_round(self, session: Session, round_: RoundRow, reason: str, last: datetime) -> None:
         moment = now(session)
         item = session.get_one(Item, round_.campaign_problem_id, with_for_update=True)
-        account(session, round_, item, 0.0, 0, moment)
+        account(session, round_, item, 0.0, 0, moment, last)
         round_.status, round_.reason, item.started = "lost", reason, True
         record_failure(round_, item, reason, (), self._timing.attempts, moment)
         job, round_.job_id = round_.job_id, None

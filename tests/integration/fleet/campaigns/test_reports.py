@@ -45,15 +45,17 @@ def test_a_round_costs_what_rounds_take_or_its_worker_says(
     assert fleet.workers.page()[0].busy_seconds == busy_seconds
 
 
-def test_a_round_whose_worker_died_while_nobody_listened_does_not_cost_the_night(
+def test_a_round_whose_worker_died_while_nobody_listened_costs_what_was_heard_of_it(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
     hand.claimed()
+    silence = fleet.timing.silence_seconds
+    # Last heard so long after its claim, in the evening.
+    fleet.pass_time(-silence - 60)
     monkeypatch.setattr("tuner.fleet.campaigns.sweep.now", lambda session: now(session) + NIGHT)
-    fleet.fall_silent()
     assert fleet.sweeper.sweep()["workers lost"] == 1
-    assert results.progress(fleet.store, campaign.id).gpu_seconds == LONGEST_SECONDS
+    assert results.progress(fleet.store, campaign.id).gpu_seconds == pytest.approx(60 + 2 * silence, abs=1)
 
 
 @pytest.mark.parametrize("policy", Policy)
