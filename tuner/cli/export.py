@@ -12,7 +12,7 @@ import typer
 from space.devices import profile_named
 from space.errors import ConfigError
 from tuner.answering.answers import policy_of
-from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
+from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, same_place
 from tuner.cli.output import say
 from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
@@ -77,7 +77,7 @@ def export(
     with existing_store(db) as store:
         if device not in {name for name, _ in store.devices()}:
             profile_named(device)  # a misspelt card can't be tuned
-        found = _read(store, device, policy_of(None, neighbours), exporter, keys)
+        found = replace(_read(store, device, policy_of(None, neighbours), exporter, keys), place=same_place(db))
     if everything:
         _export_everything(found, out, as_json)
         return
@@ -97,6 +97,7 @@ class _Found:
         never_tuned: keys of those of them that have no best.
         forbidden: keys of the bests to export whose config a rule forbids by now.
         uncompared: keys of the bests to export that a library's table lacks.
+        place: how a command that measures again names the store.
     """
 
     document: dict[str, Any]
@@ -104,6 +105,7 @@ class _Found:
     never_tuned: list[str]
     forbidden: list[str]
     uncompared: list[str]
+    place: str = ""
 
 
 def _listed(problems: list[Path], asked: Asked) -> set[str]:
@@ -135,7 +137,7 @@ def _export_everything(found: _Found, out: Path, as_json: bool) -> None:
     changed = stale(document["device"], document["entries"])
     if doubtful:
         lines.append("install() leaves those to the library; an export without --all writes null")
-    lines += _forbidden(found) + _changed(changed)
+    lines += _forbidden(found) + _changed(changed, found.place)
     report = {"out": str(out), "entries": count, "content": content, "doubtful": dict(doubtful),
               "stale": len(changed), "forbidden": found.forbidden}  # fmt: skip
     say("\n".join(lines), report, as_json)
@@ -178,7 +180,7 @@ def _lines(written: str, kept: Guarded, found: _Found, changed: list[Mapping[str
     """How many entries are written, and why others are not; what is stale; what was never tuned."""
     lines = [f"{written}: {_bests(len(kept.entries), kept.device)}"]
     lines += [f"left to the library {count:,} ×: {reason}" for reason, count in kept.left_out.items()]
-    lines += _changed(changed)
+    lines += _changed(changed, found.place)
     if never := len(found.never_tuned):
         said = "was" if never == 1 else "were"
         lines.append(f"{never:,} of {found.listed:,} problems in the files {said} never tuned on {kept.device}")
@@ -188,11 +190,11 @@ def _lines(written: str, kept: Guarded, found: _Found, changed: list[Mapping[str
 def _forbidden(found: _Found) -> list[str]:
     """A line that says how many bests are missing because a rule forbids them by now; none without any."""
     said = "best is" if len(found.forbidden) == 1 else "bests are"
-    why = "left out: a rule forbids the config by now; `gemmtune retune --stale` measures again"
+    why = f"left out: a rule forbids the config by now; `gemmtune retune --stale{found.place}` measures again"
     return [f"{len(found.forbidden):,} {said} {why}"] if found.forbidden else []
 
 
-def _changed(changed: list[Mapping[str, Any]]) -> list[str]:
+def _changed(changed: list[Mapping[str, Any]], place: str) -> list[str]:
     """Lines that say how many entries are stale, and what measures them again; none without any."""
     replays = sum(entry["device_kind"] == "recorded" for entry in changed)
     lines = []
@@ -203,7 +205,7 @@ def _changed(changed: list[Mapping[str, Any]]) -> list[str]:
     ):
         said = "entry is stale: its kernel" if count == 1 else "entries are stale: their kernels"
         then = what if count == 1 else what.replace("has", "have")
-        lines += [f"{count:,} {said} {then}; `{again}` measures again on the GPU"] if count else []
+        lines += [f"{count:,} {said} {then}; `{again}{place}` measures again on the GPU"] if count else []
     return lines
 
 

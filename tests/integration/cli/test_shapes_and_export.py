@@ -225,7 +225,8 @@ def test_an_export_says_which_bests_a_rule_forbids_by_now(folder: Path) -> None:
     with Store.open(f"sqlite:///{folder}/store.db") as store:
         broken = keep_best(store, Gemm.of(16, 6144, 4096, "fp16_acc16")).problem
     (folder / "broken.csv").write_text("m,n,k,dtype\n16,6144,4096,fp16_acc16\n")
-    said = "1 best is left out: a rule forbids the config by now; `gemmtune retune --stale` measures again"
+    again = f"gemmtune retune --stale --db {folder}/store.db"
+    said = f"1 best is left out: a rule forbids the config by now; `{again}` measures again"
     for words in (("--all",), ("--format", "csv", "--problems", folder / "broken.csv")):
         assert said in (text := export(folder, "t", *words)).splitlines()
         assert "never tuned" not in text
@@ -239,7 +240,7 @@ def test_an_export_says_which_kernels_have_changed_since(folder: Path, words: tu
     with Store.open(f"sqlite:///{folder}/store.db") as store:
         keep_best(store, Gemm.of(24, 4096, 4096), by=replace(PROVENANCE, kernel_source_digest="e" * 64))
     said = "1 entry is stale: its kernel or NVRTC has changed since; "
-    said += "`gemmtune retune --stale` measures again on the GPU"
+    said += f"`gemmtune retune --stale --db {folder}/store.db` measures again on the GPU"
     assert said in export(folder, "t", *words).splitlines()
     assert json.loads(export(folder, "t", *words, "--json"))["stale"] == 1
 
@@ -255,11 +256,12 @@ def test_an_export_counts_as_stale_what_is_answered_as_stale(folder: Path) -> No
         assert [answer(best).source for best in store.bests(DEVICE)].count("stale") == 2
     assert json.loads(export(folder, "t", "--all", "--json"))["stale"] == 2
     # What `retune --stale` would not take up on a GPU is no advice.
-    said = export(folder, "t", "--all").splitlines()[-2:]
+    said, place = export(folder, "t", "--all").splitlines()[-2:], f"--db {folder}/store.db"
     assert said == [
-        "1 entry is stale: its kernel or NVRTC has changed since; `gemmtune retune --stale` measures again on the GPU",
-        "1 entry is stale: its kernel has changed since a GPU's times were recorded; `gemmtune tune` measures again on "
+        f"1 entry is stale: its kernel or NVRTC has changed since; `gemmtune retune --stale {place}` measures again on "
         "the GPU",
+        f"1 entry is stale: its kernel has changed since a GPU's times were recorded; `gemmtune tune {place}` measures "
+        "again on the GPU",
     ]
 
 
