@@ -110,7 +110,10 @@ def candidates(store: Store, best: Best) -> dict[str, Config]:
 
 @contextmanager
 def tuner_of(store: Store, candidates: int | None) -> Iterator[Callable[[Gemm], float | None]]:
-    """A function that tunes a problem that the store lacks, and says how many seconds it took."""
+    """A function that tunes a problem that the store lacks, and says how many seconds it took.
+
+    The function ends the program where there is no cuBLASLt: nothing would compete with ours.
+    """
     if candidates is None:
         yield lambda _: None
         return
@@ -120,6 +123,8 @@ def tuner_of(store: Store, candidates: int | None) -> Iterator[Callable[[Gemm], 
         def tuned(problem: Gemm) -> float | None:
             if store.best(problem, worker.facts.name) is not None:
                 return None
+            if not worker.program(problem).cublaslt:
+                raise SystemExit("cuBLASLt can't be loaded, and nothing competes with ours: install the extra `gpu`")
             began = time.monotonic()
             tune(store, worker, problem, Budget(candidates), guidance=guidance)
             return time.monotonic() - began

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +145,15 @@ def test_a_product_that_the_arms_do_not_compute_is_refused_before_it_is_tuned(
     assert [*found] == ["batch", "bias", "sums"]
     assert found["batch"] == found["bias"] == "the arms multiply two matrices, without a batch or an epilogue"
     assert str(found["sums"]).endswith("int8, not fp16_acc16")
+
+
+def test_nothing_is_tuned_where_cublaslt_can_not_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = SimpleNamespace(facts=SimpleNamespace(name=DEVICE), program=lambda _: SimpleNamespace(cublaslt=""))
+    monkeypatch.setattr(deployed_measuring, "open_worker", lambda *_: nullcontext(alone))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: DEVICE)
+    wanted = [("square", "square", Gemm.of(64, 64, 64))]
+    with pytest.raises(SystemExit, match="cuBLASLt can't be loaded"):
+        dict(deployed_measuring.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
 
 
 def test_the_problem_that_is_tuned_is_the_one_that_torch_asks_for(
