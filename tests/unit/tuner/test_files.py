@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, store: Store) -> Iterator[Path]:
-    """An empty folder in which no file can grow beyond `SPACE` bytes."""
-    (tmp_path / "out").mkdir()
+def folder(tmp_path: Path, store: Store) -> Path:
+    (made := tmp_path / "out").mkdir()
+    return made
+
+
+@contextmanager
+def little_space() -> Iterator[None]:
+    """No file can grow beyond `SPACE` bytes, not even the one that a run's output goes to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SPACE, hard))
     try:
-        yield tmp_path / "out"
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -41,7 +47,7 @@ def folder(tmp_path: Path, store: Store) -> Iterator[Path]:
 def test_of_several_files_none_is_written_if_one_has_no_space(folder: Path, first: bytes) -> None:
     (folder / "t0.csv").write_bytes(b"before")
     files = {folder / "t0.csv": first, folder / "t1.csv": b"x" * (SPACE + 1), folder / "t2.csv": b"x"}
-    with pytest.raises(ExportError, match=r"t1\.csv can't be written \(File too large\): free space"):
+    with little_space(), pytest.raises(ExportError, match=r"t1\.csv can't be written \(File too large\): free space"):
         export_files(files)
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("t0.csv", b"before")]
     export_files({path: content[:SPACE] for path, content in files.items()})
@@ -84,14 +90,14 @@ def test_standard_output_is_no_file(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_and_a_folder_without_space_leave_nothing(folder: Path) -> None:
-    with pytest.raises(ExportError, match="free space"):
+    with little_space(), pytest.raises(ExportError, match="free space"):
         export_file(folder / "t.json", b"x" * (SPACE + 1))
-    with pytest.raises(ExportError, match="free space"):
+    with little_space(), pytest.raises(ExportError, match="free space"):
         export_folder(folder / "bundle", {"a": b"x", "b/c": b"x" * (SPACE + 1)})
     assert not list(folder.iterdir())
 
 
 def test_a_backup_without_space_leaves_nothing(folder: Path, store: Store) -> None:
-    with pytest.raises(StoreError, match=r"b\.gz can't be written \(File too large\): free space"):
+    with little_space(), pytest.raises(StoreError, match=r"b\.gz can't be written \(File too large\): free space"):
         store.backup(folder / "b.gz")
     assert not list(folder.iterdir())
