@@ -97,7 +97,7 @@ class Client(Managing):
         transport: replaces the network in tests.
 
     Raises:
-        GemmtuneError: the URL is malformed, or would expose the token to the network.
+        GemmtuneError: the URL is malformed, or would expose the token to the network; the token or the timeout is none.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Client(Managing):
         return self._service.pages(path, filters, PAGE)
 
     def close(self) -> None:
-        """Closes connections."""
+        """Closes connections; nothing can be asked any more."""
         self._service.close()
 
     def __enter__(self) -> Self:

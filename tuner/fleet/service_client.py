@@ -48,6 +48,8 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
 _OF_SCHEMA: Final = re.compile(r"^\S+: (no such field|Field required|Input should be ')")
 #: A stream that is silent for this long is broken: a service sends a comment every 15 s.
 _STREAM_SECONDS: Final = 60.0
+#: Longest timeout of a call: a day.
+_MOST_SECONDS: Final = 86_400
 #: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
 _TEMPORARY: Final = frozenset({408, 425, 429})
 #: Variables that the HTTP library reads.
@@ -80,6 +82,8 @@ def service_url(url: str, with_token: bool, error_of: ErrorOf) -> tuple[httpx2.U
     Raises:
         What `error_of` makes: it is malformed or no service's, or its password would be sent in place of the token.
     """
+    if not isinstance(url, str):
+        raise error_of(0, "bad-url", f"{url!r} is not a URL: write http://host:port")
     try:
         parsed = httpx2.URL(url)
         # As whoever looks the name up: an empty or a long part of it raises no error of the client's there.
@@ -129,7 +133,8 @@ class ServiceClient:
         error_of: makes the exceptions.
 
     Raises:
-        FleetError, or what `error_of` makes: the URL is malformed, or would expose the token to the network.
+        FleetError, or what `error_of` makes: the URL is malformed, or would expose the token to the network; the token
+            or the timeout is none.
     """
 
     def __init__(
@@ -144,12 +149,15 @@ class ServiceClient:
                 f"{self.url} would send the token in the clear: use https, or --insecure (in Python insecure=True) "
                 "inside a private network",
             )  # fmt: skip
-        if token and not carried(token):
-            raise error_of(
-                0, "bad-token",
-                "the token has a character that no token has, such as a line break or a space: pass it as "
-                "`gemmtune token create` printed it",
-            )  # fmt: skip
+        if token and not (isinstance(token, str) and carried(token)):
+            why = f"is of type {type(token).__name__}"
+            if isinstance(token, str):
+                why = "has a character that no token has, such as a line break or a space"
+            detail = f"the token {why}: pass it as `gemmtune token create` printed it"
+            raise error_of(0, "bad-token", detail)
+        if not (isinstance(seconds, int | float) and 0 < seconds <= _MOST_SECONDS):
+            detail = f"seconds = {seconds!r} is no timeout: give a number above 0, up to {_MOST_SECONDS:,}"
+            raise error_of(0, "bad-timeout", detail)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._open = partial(http_client, parsed, headers, seconds, transport)
         try:
@@ -252,7 +260,7 @@ class ServiceClient:
             raise self.foreign() from error
 
     def close(self) -> None:
-        """Closes connections."""
+        """Closes connections; nothing can be asked any more."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -262,9 +270,15 @@ class ServiceClient:
         self.close()
 
     def _connected(self) -> httpx2.Client:
-        """This process's connections: after a fork, those of its parent would bring it answers to the parent."""
+        """This process's connections: after a fork, those of its parent would bring it answers to the parent.
+
+        Raises:
+            What `error_of` makes: they are closed.
+        """
         if self._process != os.getpid():
             self._http, self._process = self._open(), os.getpid()
+        if self._http.is_closed:
+            raise self._error_of(0, "closed", "this client is closed: make another one")
         return self._http
 
     def _response(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401

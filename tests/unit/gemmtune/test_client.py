@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,6 +149,28 @@ def test_a_url_that_names_no_host_is_one_sentence(url: str) -> None:
     with pytest.raises(GemmtuneError, match=r"is not a URL .* write http://host:port") as found:
         Client(url)
     assert (found.value.status, found.value.kind) == (0, "bad-url")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({"url": None}, "bad-url", "None is not a URL"), ({"url": 5}, "bad-url", "5 is not a URL"),
+        ({"token": 5}, "bad-token", "the token is of type int"), ({"seconds": -1}, "bad-timeout", "seconds = -1 is no timeout"),
+        ({"seconds": "x"}, "bad-timeout", "'x' is no timeout"), ({"seconds": math.nan}, "bad-timeout", "nan"),
+        ({"seconds": 1e12}, "bad-timeout", "up to 86,400"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_none_are_one_sentence(given: dict[str, Any], kind: str, said: str) -> None:
+    with pytest.raises(GemmtuneError, match=said) as found:
+        Client(**{"url": "http://127.0.0.1:8643"} | given)
+    assert found.value.kind == kind
+
+
+def test_a_closed_client_says_so() -> None:
+    with client(lambda _: httpx2.Response(200)) as one:
+        pass
+    with pytest.raises(GemmtuneError, match="closed: make another one"):
+        one.fleet()
 
 
 def test_whole_numbers_of_numpy_are_numbers_in_a_query_and_in_a_body() -> None:
