@@ -155,7 +155,8 @@ def test_a_url_that_names_no_host_is_one_sentence(url: str) -> None:
     ("given", "kind", "said"),
     [
         ({"url": None}, "bad-url", "None is not a URL"), ({"url": 5}, "bad-url", "5 is not a URL"),
-        ({"token": 5}, "bad-token", "the token is of type int"), ({"seconds": -1}, "bad-timeout", "seconds = -1 is no timeout"),
+        ({"token": 5}, "bad-token", "the token is of type int"),
+        ({"seconds": -1}, "bad-timeout", "seconds = -1 is no timeout"),
         ({"seconds": "x"}, "bad-timeout", "'x' is no timeout"), ({"seconds": math.nan}, "bad-timeout", "nan"),
         ({"seconds": 1e12}, "bad-timeout", "up to 86,400"),
     ],
