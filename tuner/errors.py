@@ -163,12 +163,13 @@ class NothingMeasured(TunerError):
     """The store has too few measurements of the problem.
 
     Attributes:
-        tune: the command in the message that measures it; empty without one.
+        reason: what it lacks, up to where the message says what to run.
+        tune: the command that measures it; empty without one.
     """
 
-    def __init__(self, message: str, tune: str = "") -> None:
-        super().__init__(message)
-        self.tune = tune
+    def __init__(self, reason: str, tune: str = "") -> None:
+        super().__init__(f"{reason} run `{tune}`" if tune else reason)
+        self.reason, self.tune = reason, tune
 
 
 class ModelError(TunerError):

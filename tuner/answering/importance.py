@@ -141,11 +141,11 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
     if run is None and device not in {name for name, _ in store.devices()}:
         profile_named(device)
     if run is None or len(run.times) < LEAST:
-        count, tune = len(run.times) if run else 0, tune_command(problem)
+        count = len(run.times) if run else 0
         many = "1 correct candidate" if count == 1 else f"{count} correct candidates"
         raise NothingMeasured(
             f"{many} of {problem.title} {'was' if count == 1 else 'were'} measured on {device}: {LEAST} are needed to "
-            f"tell why one won; run `{tune}`", tune
+            "tell why one won;", tune_command(problem)
         )  # fmt: skip
     times = run.times
     winner = best.config if best else min(times, key=lambda config: (times[config], config.key))

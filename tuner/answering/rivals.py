@@ -59,7 +59,7 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
         if policy and (others := _policies_of(store, problem, device)):
             # A tune that has run would time no other policies if it ran again.
             raise NothingMeasured(f"{said}, but under {others}: ask for one of these, or for none")
-        raise NothingMeasured(f"{said}: run `{(tune := tune_command(problem))}`", tune)
+        raise NothingMeasured(f"{said}:", tune_command(problem))
     by_time = ahead([one.measurement for one in under])
     rivals = sorted(under, key=lambda one: by_time.index(one.measurement))
     measurements = [one.measurement for one in finals]

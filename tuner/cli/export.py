@@ -77,7 +77,7 @@ def export(
     with existing_store(db) as store:
         if device not in {name for name, _ in store.devices()}:
             profile_named(device)  # a misspelt card can't be tuned
-        found = replace(_read(store, device, policy_of(None, neighbours), exporter, keys), place=same_place(db))
+        found = _read(store, device, policy_of(None, neighbours), exporter, keys, same_place(db))
     if everything:
         _export_everything(found, out, as_json)
         return
@@ -105,7 +105,7 @@ class _Found:
     never_tuned: list[str]
     forbidden: list[str]
     uncompared: list[str]
-    place: str = ""
+    place: str
 
 
 def _listed(problems: list[Path], asked: Asked) -> set[str]:
@@ -116,7 +116,9 @@ def _listed(problems: list[Path], asked: Asked) -> set[str]:
     return {problem.key for problem in counts}
 
 
-def _read(store: Store, device: str, policy: Policy | None, exporter: Exporter, keys: set[str] | None) -> _Found:
+def _read(
+    store: Store, device: str, policy: Policy | None, exporter: Exporter, keys: set[str] | None, place: str
+) -> _Found:
     bests = tuned_bests(store, device, policy)
     legal = legal_of(bests)
     document = library_table(store, device) if exporter.OF_LIBRARY else table_of(legal, device)
@@ -124,7 +126,8 @@ def _read(store: Store, device: str, policy: Policy | None, exporter: Exporter, 
     asked = tuned if keys is None else keys
     in_table = {entry["problem"]["key"] for entry in document["entries"]}
     uncompared = sorted((usable & asked) - in_table) if exporter.OF_LIBRARY else []
-    return _Found(document, len(keys or ()), sorted(asked - tuned), sorted((tuned - usable) & asked), uncompared)
+    never_tuned, forbidden = sorted(asked - tuned), sorted((tuned - usable) & asked)
+    return _Found(document, len(keys or ()), never_tuned, forbidden, uncompared, place)
 
 
 def _export_everything(found: _Found, out: Path, as_json: bool) -> None:

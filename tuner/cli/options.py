@@ -209,8 +209,7 @@ def tuned_there(db: str | None) -> Iterator[None]:
     except NothingMeasured as error:
         if not error.tune:
             raise
-        tune = f"{error.tune}{same_place(db)}"
-        raise NothingMeasured(str(error).replace(error.tune, tune), tune) from error
+        raise NothingMeasured(error.reason, f"{error.tune}{same_place(db)}") from error
 
 
 def is_there(url: str) -> bool:
