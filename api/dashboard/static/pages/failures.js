@@ -17,7 +17,6 @@ export async function open(page) {
     const answer = await page.get("/v1/failures", asked);
     // A wrong name is refused.
     if (!answer.measured && asked.family) await page.get("/v1/rules", { family: asked.family });
-    if (!answer.measured && asked.campaign) await page.get(`/v1/campaigns/${asked.campaign}`);
     const tally = new Map();
     for (const group of answer.groups) {
       const name = `${group.outcome}, ${group.family}`;

@@ -229,6 +229,14 @@ def test_a_list_of_a_device_that_nobody_knows_is_refused(http: TestClient, store
         assert http.get(f"/v1/{path}", params=rest | {"device": device}).status_code == 200
 
 
+def test_a_list_of_a_campaign_that_there_is_not_is_refused(http: TestClient, filled: Filled) -> None:
+    # Nothing was measured on that card, and there is no such worker.
+    for path, nothing in (("rounds", {"worker": 99}), ("failures", {"device": "NVIDIA A10"})):
+        refused = problem_of(http.get(f"/v1/{path}", params={"campaign": 99}), 404, "unknown-campaign")
+        assert "99" in refused["detail"]
+        assert http.get(f"/v1/{path}", params={"campaign": filled.campaign, **nothing}).status_code == 200
+
+
 @pytest.mark.parametrize("since", ["0.5", "1700000000", "2026-03-01", "yesterday"])
 def test_a_moment_is_a_date_with_a_time_and_a_zone(http: TestClient, since: str) -> None:
     problem_of(http.get("/v1/rounds", params={"since": since}), 422, "malformed-request")
