@@ -221,6 +221,9 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("worker list --url http://127.0.0.1:9", 7, "does not answer"),
     ("worker run", 3, "GEMMTUNE_URL"),
     ("worker run --url nonsense", 7, "is not a service's URL"),
+    # of several devices, each of which would get a process
+    ("worker run --url http://127.0.0.1:9 --device recorded:h200 --device recorded:h20", 4, "there are recorded:h"),
+    ("worker run --url http://127.0.0.1:9 --device recorded:h200 --device gpu1", 4, "'gpu1' is unknown: use one of"),
     # files
     ("record missing.json --out {home}/x", 3, "missing.json"),
     ("record {home} --out {home}/x", 3, "is not a list of problems"),
