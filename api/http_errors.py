@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from api.patterns import RULES
 from space.errors import SpaceError
 from tuner import errors
 
@@ -193,7 +194,8 @@ def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
         if isinstance(value, str):
             value = value[:_MOST_ERROR_BYTES]
         given = f", not {json.dumps(value)}" if isinstance(value, str | int | float) else ""
-        return f"{str(entry['msg']).removeprefix('Value error, ')}{given}"
+        rule = RULES.get(str(entry.get("ctx", {}).get("pattern")), str(entry["msg"]).removeprefix("Value error, "))
+        return f"{rule}{given}"
     *path, name = entry["loc"]
     known = _known_fields(request, path)
     if near := get_close_matches(str(name)[:_MOST_ERROR_BYTES], known, n=1):

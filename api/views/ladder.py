@@ -13,6 +13,7 @@ from api.auth import require
 from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import HttpError, responses
+from api.patterns import COUNTS
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
@@ -35,7 +36,7 @@ class LadderQuery(ProblemQuery):
     ms: (
         Annotated[
             str,
-            Field(max_length=600, pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$", description="values of M, as in 1,16,4096"),
+            Field(max_length=600, pattern=COUNTS, description="values of M, as in 1,16,4096"),
         ]
         | Absent
     ) = None
