@@ -174,6 +174,17 @@ class TestMiddleware:
     def test_queries_are_checked(self, store: Store, query: str, status: int, kind: str) -> None:
         problem_of(asking(create_app(store)).get(f"/v1/best?{query}"), status, kind)
 
+    @pytest.mark.parametrize(("method", "path"), [
+        ("GET", "/v1/fleet?device=L40S"), ("GET", f"/v1/devices/{DEVICE}?policy=burst"), ("GET", "/v1/service?device"),
+        ("POST", "/v1/workers:revoke?since=2026-11-20T00:00:00Z"), ("POST", "/v1/campaigns:estimate?%20=1"),
+    ])  # fmt: skip
+    def test_a_query_that_a_path_would_ignore_is_refused(self, store: Store, method: str, path: str) -> None:
+        http = asking(create_app(store))
+        body = {"worker": "x"} if method == "POST" else None
+        refused = problem_of(http.request(method, path, json=body), 422, "malformed-request")
+        assert refused["detail"].endswith(": no such field: this path takes no query; see /openapi.json for the schema")
+        assert http.get("/metrics?format=text").status_code == http.get("/healthz?at=1").status_code == 200
+
     def test_every_answer_keeps_browsers_strict(self, store: Store) -> None:
         http = asking(create_app(store))
         for response in (http.get("/healthz"), http.get("/nowhere"), http.get("/v1/best")):
