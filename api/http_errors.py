@@ -135,6 +135,10 @@ def _http_error(request: Request, error: Exception) -> HttpError:
     """The failure of a request as its client is told of it."""
     if isinstance(error, HttpError):
         return error
+    if isinstance(error, HTTPException) and error.status_code == 400 and error.__cause__ is not None:
+        # The framework says only that it failed. Python's advice, which may follow, is for who runs the parser.
+        why = str(error.__cause__).partition(";")[0]
+        return HttpError(400, "malformed-body", f"the body is not valid JSON: {why}")
     if isinstance(error, HTTPException):
         detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists all endpoints"
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
