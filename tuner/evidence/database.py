@@ -28,6 +28,7 @@ from tuner.evidence.postgresql import (
     watch,
 )
 from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
+from tuner.files import is_endless
 
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
@@ -98,8 +99,8 @@ def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engi
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-        if (file := engine.url.database) and file != ":memory:":
-            _stay_with(engine, Path(file).absolute())
+        if not in_memory(url):
+            _stay_with(engine, Path(engine.url.database or "").absolute())
     else:
         watch(engine)
     return engine
@@ -229,6 +230,12 @@ def shown(url: str) -> str:
     return make_url(url).render_as_string(hide_password=True)
 
 
+def in_memory(url: str) -> bool:
+    """Whether a URL names a database that ends with its connection."""
+    parsed = make_url(url)
+    return parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:")
+
+
 def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
@@ -238,12 +245,14 @@ def _check_file(url: str, create: bool) -> None:
         raise StoreError(f"{written!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
-    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+    if parsed.get_backend_name() != "sqlite" or in_memory(url) or not parsed.database:
         return
     path = Path(parsed.database)
     try:
         if path.is_dir():
             raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
+        if is_endless(path):
+            raise StoreError(f"{path} is a pipe or a device, not a SQLite file: give another path with --db")
         if not path.exists() and not create:
             raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
         if not create and path.stat().st_size == 0:

@@ -212,6 +212,9 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("builds verify", 5, "is not there"),
     ("builds remove abc", 5, "is not there"),
     ("restore {home}/none.gz", 5, "none.gz"),
+    ("serve --port 8655 --db sqlite://", 5, "sqlite:// is in memory, where each thread has a store of its own"),
+    ("campaign run --ladder 'm=64 n=4096 k=4096' --db sqlite:///:memory:", 5, "give a SQLite file"),
+    ("campaign list --db /dev/null", 5, "/dev/null is a pipe or a device, not a SQLite file"),
     ("best 64x64x64 --db postgresql://nobody@127.0.0.1:9/none", 5, "the PostgreSQL database can't be used"),
     ("campaign list --db postgresql://nobody@127.0.0.1:9/none", 5, "start PostgreSQL and check host"),
     # services that do not answer, or are none
