@@ -71,6 +71,18 @@ def check_headers(headers: Collection[tuple[bytes, bytes]]) -> None:
             raise HttpError(400, "repeated-header", f"the header {name.decode()} is repeated: send it once")
 
 
+def check_coding(content_encoding: bytes) -> None:
+    """Refuses a compressed body, which would be told that it is no JSON (RFC 9110 §15.5.16).
+
+    Raises:
+        HttpError: it is compressed.
+    """
+    coding = content_encoding.decode("latin-1").strip().lower()
+    if coding not in ("", "identity"):
+        raise HttpError(415, "not-json", f"the body is sent with Content-Encoding {coding[:80]!r}: send it "
+                        "uncompressed")  # fmt: skip
+
+
 def check_query(query: bytes) -> None:
     """Checks a query string before anything parses it.
 
