@@ -14,6 +14,7 @@ from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, 
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
+from tuner.evidence import changes
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.views import comparison, studies, versions
@@ -90,7 +91,8 @@ async def list_measurement_columns(
     return await views.keep(
         request, wanted, found,
         version=lambda: (
-            views.store.changed()["measurement"], views.revocations(), versions.of_campaign(views.store, query.campaign)
+            changes.version(views.store.changed(), "measurement"), views.revocations(),
+            versions.of_campaign(views.store, query.campaign),
         ),
     )  # fmt: skip
 

@@ -122,6 +122,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
             migrate(connection, "head")
             if lost := changes.missing(connection):
                 raise StoreError(f"the backup lacks the counters {', '.join(lost)}: use another backup")
+            changes.mark_restored(connection)
     except FAILURES as error:
         raise unusable(url, error) from error
     finally:
