@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.encoding import NOT_MODIFIED
+from api.fleet import CampaignsDependency
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
@@ -70,10 +71,11 @@ class MeasurementColumnsOut(Columnar):
 
 @router.get(
     "/v1/measurements:columns", operation_id="listMeasurementColumns", response_model=MeasurementColumnsOut,
-    responses={**responses(), **NOT_MODIFIED},
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def list_measurement_columns(
-    request: Request, query: Annotated[MeasurementColumnsQuery, Query()], views: ViewsDependency
+    request: Request, query: Annotated[MeasurementColumnsQuery, Query()], views: ViewsDependency,
+    campaigns: CampaignsDependency,
 ) -> Response:
     """Measurements as columns, failed and revoked ones included; compressed, with an ETag.
 
@@ -86,6 +88,8 @@ async def list_measurement_columns(
         columns = views.measurement_columns.document(wanted)
         if not columns["rows"]:
             check_known(views.store, query.device)
+            if query.campaign is not None:
+                campaigns.get(query.campaign)
         return columns
 
     return await views.keep(

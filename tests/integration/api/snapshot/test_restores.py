@@ -1,4 +1,4 @@
-"""Another store that is restored under a running service, whose counters are as high: nothing of the old one is told."""
+"""Another store that is restored under a running service, its counters as high: nothing of the old one is told."""
 
 from __future__ import annotations
 

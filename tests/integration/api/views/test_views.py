@@ -231,7 +231,8 @@ def test_a_list_of_a_device_that_nobody_knows_is_refused(http: TestClient, store
 
 def test_a_list_of_a_campaign_that_there_is_not_is_refused(http: TestClient, filled: Filled) -> None:
     # Nothing was measured on that card, and there is no such worker.
-    for path, nothing in (("rounds", {"worker": 99}), ("failures", {"device": "NVIDIA A10"})):
+    for path, nothing in (("rounds", {"worker": 99}), ("failures", {"device": "NVIDIA A10"}),
+                          ("measurements:columns", {"device": "NVIDIA A10"})):  # fmt: skip
         refused = problem_of(http.get(f"/v1/{path}", params={"campaign": 99}), 404, "unknown-campaign")
         assert "99" in refused["detail"]
         assert http.get(f"/v1/{path}", params={"campaign": filled.campaign, **nothing}).status_code == 200
