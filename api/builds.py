@@ -15,6 +15,7 @@ from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.patterns import BASE64, DIGEST, PRINTABLE, VERSION
 from api.schemas import Absent, Body
+from space.arch import arch_named
 from space.kind import problem_from_key
 from tuner.cubins import MOST_CUBIN_BYTES
 from tuner.errors import BuildRefused
@@ -90,6 +91,8 @@ def list_builds(request: Request, response: Response, query: Annotated[BuildsQue
     """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
     rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)
+    if not rows and query.arch is not None:
+        arch_named(query.arch)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 

@@ -18,6 +18,7 @@ from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPat
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.space import Word
+from space.family import family_named
 from space.kind import problem_from_key
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Clocks, Outcome
@@ -174,6 +175,8 @@ async def list_failures(
         listed = failures.failures(views.store, wanted)
         if not listed.measured:
             check_known(views.store, query.device)
+            if query.family is not None:
+                family_named(query.family)
             if query.campaign is not None:
                 campaigns.get(query.campaign)
         return listed

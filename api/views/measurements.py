@@ -88,6 +88,8 @@ async def list_measurement_columns(
         columns = views.measurement_columns.document(wanted)
         if not columns["rows"]:
             check_known(views.store, query.device)
+            if query.study is not None:
+                studies.in_short(views.store, query.study)
             if query.campaign is not None:
                 campaigns.get(query.campaign)
         return columns
