@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Request, Security
+from fastapi.dependencies.models import Dependant
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.http_errors import HttpError
+from api.limits import check_no_query
 from tuner.evidence.store import Store
 from tuner.evidence.tokens import Scope, Token, digest_of, tokens
 
@@ -82,11 +84,20 @@ class TokenCache:
 async def any_caller(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
 ) -> Caller:
-    """A dependency that returns the caller, whatever its scopes, or refuses: 401 without a valid token."""
+    """A dependency that returns the caller, whatever its scopes, or refuses: 401 without a valid token.
+
+    It also refuses a query on a path that takes none (422): schemas refuse unknown parameters elsewhere.
+    """
     found: Caller | HttpError = request.state.caller
     if isinstance(found, HttpError):
         raise found
+    if request.url.query and request.url.path.startswith("/v1/") and not _takes_query(request.scope["route"].dependant):
+        check_no_query(request.url.query)
     return found
+
+
+def _takes_query(dependant: Dependant) -> bool:
+    return bool(dependant.query_params) or any(map(_takes_query, dependant.dependencies))
 
 
 def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:

@@ -13,7 +13,9 @@ from api.auth import Caller, require
 from api.derived import FromAttributes, fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
-from api.schemas import PRINTABLE, Absent, Body
+from api.patterns import BASE64, DIGEST, PRINTABLE, VERSION
+from api.schemas import Absent, Body
+from space.arch import arch_named
 from space.kind import problem_from_key
 from tuner.cubins import MOST_CUBIN_BYTES
 from tuner.errors import BuildRefused
@@ -24,8 +26,8 @@ router = APIRouter(tags=["builds"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
 Worker = Annotated[Caller, Depends(require("work"))]
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the source and the compiler")]
-DigestPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, Field(pattern=DIGEST, description="SHA-256 of the source and the compiler")]
+DigestPath = Annotated[str, Path(pattern=DIGEST)]
 ArchName = Annotated[str, Field(max_length=16, pattern=PRINTABLE, description="compile target with its suffix")]
 
 
@@ -36,11 +38,11 @@ class BuildIn(Body):
     problem: Annotated[str, Field(max_length=200, pattern=PRINTABLE, description="key of a problem that uses it")]
     config: Annotated[str, Field(max_length=500, pattern=PRINTABLE, description="key of a config that uses it")]
     arch: ArchName
-    nvrtc: Annotated[str, Field(max_length=16, pattern=r"^\d+\.\d+$", description="version that compiled it")]
+    nvrtc: Annotated[str, Field(max_length=16, pattern=VERSION, description="version that compiled it")]
     registers: Annotated[int, Field(ge=1, le=255, strict=True)]
     warnings: Annotated[list[Annotated[str, Field(max_length=500, pattern=PRINTABLE)]], Field(max_length=50)]
     seconds: Annotated[float, Field(ge=0, lt=3600)]
-    cubin: Annotated[str, Field(max_length=MOST_CUBIN_BYTES * 4 // 3, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+    cubin: Annotated[str, Field(max_length=MOST_CUBIN_BYTES * 4 // 3, pattern=BASE64)]
 
     def offer(self) -> Offer:
         """The tuner's value.
@@ -89,6 +91,8 @@ def list_builds(request: Request, response: Response, query: Annotated[BuildsQue
     """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
     rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)
+    if not rows and query.arch is not None:
+        arch_named(query.arch)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 

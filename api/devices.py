@@ -11,7 +11,7 @@ from api.auth import require
 from api.derived import FromAttributes
 from api.device_bests import DeviceBests
 from api.http_errors import HttpError, responses
-from api.schemas import PRINTABLE
+from api.patterns import PRINTABLE
 from api.snapshot import Snapshot
 from space.devices import find_profile, identity_named, known_names, profile_named
 from space.errors import ProfileError

@@ -9,8 +9,9 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from api.derived import fields_of
 from api.pages import Page
+from api.patterns import PRINTABLE, WITHOUT_NUL
 from api.problem_schemas import ProblemIn, ProblemOut
-from api.schemas import PRINTABLE, WITHOUT_NUL, Body, Strict
+from api.schemas import Body, Strict
 from space.devices import identity_named
 from space.errors import ProblemError
 from space.problem import Problem

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from api.patterns import RULES
 from space.errors import SpaceError
 from tuner import errors
 
@@ -134,6 +135,10 @@ def _http_error(request: Request, error: Exception) -> HttpError:
     """The failure of a request as its client is told of it."""
     if isinstance(error, HttpError):
         return error
+    if isinstance(error, HTTPException) and error.status_code == 400 and error.__cause__ is not None:
+        # The framework says only that it failed. Python's advice, which may follow, is for who runs the parser.
+        why = str(error.__cause__).partition(";")[0]
+        return HttpError(400, "malformed-body", f"the body is not valid JSON: {why}")
     if isinstance(error, HTTPException):
         detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists all endpoints"
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
@@ -193,7 +198,8 @@ def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
         if isinstance(value, str):
             value = value[:_MOST_ERROR_BYTES]
         given = f", not {json.dumps(value)}" if isinstance(value, str | int | float) else ""
-        return f"{str(entry['msg']).removeprefix('Value error, ')}{given}"
+        rule = RULES.get(str(entry.get("ctx", {}).get("pattern")), str(entry["msg"]).removeprefix("Value error, "))
+        return f"{rule}{given}"
     *path, name = entry["loc"]
     known = _known_fields(request, path)
     if near := get_close_matches(str(name)[:_MOST_ERROR_BYTES], known, n=1):

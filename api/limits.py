@@ -7,9 +7,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
-from api.http_errors import HttpError
+from api.http_errors import FieldError, HttpError
 
 #: More than ten times the longest valid query.
 MOST_QUERY_BYTES: Final = 8192
@@ -71,6 +71,18 @@ def check_headers(headers: Collection[tuple[bytes, bytes]]) -> None:
             raise HttpError(400, "repeated-header", f"the header {name.decode()} is repeated: send it once")
 
 
+def check_coding(content_encoding: bytes) -> None:
+    """Refuses a compressed body, which would be told that it is no JSON (RFC 9110 §15.5.16).
+
+    Raises:
+        HttpError: it is compressed.
+    """
+    coding = content_encoding.decode("latin-1").strip().lower()
+    if coding not in ("", "identity"):
+        raise HttpError(415, "not-json", f"the body is sent with Content-Encoding {coding[:80]!r}: send it "
+                        "uncompressed")  # fmt: skip
+
+
 def check_query(query: bytes) -> None:
     """Checks a query string before anything parses it.
 
@@ -85,3 +97,16 @@ def check_query(query: bytes) -> None:
         if count > 1:
             twice = name.decode("latin-1")[:80]
             raise HttpError(422, "malformed-request", f"{twice} is repeated: give each parameter once")
+
+
+def check_no_query(query: str) -> None:
+    """Refuses parameters of a path that takes none: a filter that filters nothing would be believed.
+
+    Raises:
+        HttpError: a parameter is given.
+    """
+    names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+    wrong = [FieldError(pointer=name, detail="no such field: this path takes no query") for name in names]
+    if wrong:
+        detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
+        raise HttpError(422, "malformed-request", detail, errors=wrong)

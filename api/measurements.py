@@ -10,8 +10,9 @@ from pydantic import Field
 from api.auth import require
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
+from api.patterns import PRINTABLE
 from api.problem_schemas import ProblemFilter
-from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut
+from api.schemas import Absent, DeviceName, MeasurementOut
 from space.errors import ProblemError
 from space.kind import problem_from_key
 from space.problem import Problem

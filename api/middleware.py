@@ -24,7 +24,7 @@ from api.bodies import Bodies, LimitedBody, SlowReader, discard
 from api.exchange import Exchange
 from api.heads import answer_head
 from api.http_errors import HttpError
-from api.limits import RateLimiter, check_headers, check_query
+from api.limits import RateLimiter, check_coding, check_headers, check_query
 from api.logs import RequestLog
 from api.metrics import Metrics
 from api.turns import Turns
@@ -182,6 +182,7 @@ class RequestMiddleware:
             # Nothing of a body is kept, let alone parsed, before its sender is known.
             if isinstance(exchange.caller, HttpError):
                 raise exchange.caller
+            check_coding(exchange.headers.get(b"content-encoding", b""))
             length = exchange.headers.get(b"content-length")
             exchange.body = LimitedBody(self._bodies, scope["path"], length, exchange.who, receive)
             await exchange.body.read()

@@ -12,7 +12,8 @@ from api.auth import Caller, require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
-from api.schemas import PRINTABLE, Body, NumberPath, Strict
+from api.patterns import PRINTABLE
+from api.schemas import Body, NumberPath, Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (

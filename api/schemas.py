@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from api.derived import FromAttributes
+from api.patterns import PRINTABLE
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
@@ -27,11 +28,6 @@ from space.kind import problem_from_key
 from tuner.evidence.physics import in_range
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 from tuner.tables.entries import fields
-
-#: Text without control characters, which every database can store and a log line can show.
-PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
-#: Text of any form that every database can store. Half of a surrogate pair is refused by the parser.
-WITHOUT_NUL: Final = r"^[^\x00]*$"
 
 
 def _text(given: object) -> object:

@@ -16,6 +16,7 @@ from typing import Final
 from api.auth import TokenCache
 from api.snapshot import MOST_RENDERED, Snapshot
 from tuner.errors import StoreError
+from tuner.evidence import changes
 from tuner.evidence.records import Unreadable
 from tuner.evidence.store import Store
 
@@ -50,7 +51,9 @@ class SnapshotFollower:
     def __init__(self, store: Store, token_cache: TokenCache) -> None:
         self.store = store
         self._token_cache = token_cache
-        self._tokens = -1
+        self._changed: dict[str, int] = {}
+        #: Stores that were restored since the start, and how many of them when the snapshot was indexed.
+        self._restores = self._indexed_at = 0
         self._seen_at = time.monotonic()
         self._stop = threading.Event()
         self._poll_lock = threading.Lock()
@@ -80,13 +83,16 @@ class SnapshotFollower:
         """
         with self._poll_lock:
             asked_at, changed = time.monotonic(), self._poll_tokens()
-            if changed["best"] < self.snapshot.version:
-                _log.warning("the store is older than the snapshot: reading all of it again")
-            if changed["best"] < self.snapshot.version or (changed["best"] and not self.snapshot.version):
+            restores = self._restores
+            other = restores != self._indexed_at or changed["best"] < self.snapshot.version
+            if other:
+                _log.warning("the store was restored or replaced: reading all of it again")
+            if other or (changed["best"] and not self.snapshot.version):
                 indexed = self._indexed(changed["best"])
                 # An index takes seconds; what came meanwhile is read now.
                 asked_at = time.monotonic()
                 self._catch_up(indexed)
+                self._indexed_at = restores
             elif changed["best"] > self.snapshot.version:
                 self._catch_up(self.snapshot)
             if not self._stop.is_set():
@@ -124,10 +130,12 @@ class SnapshotFollower:
             self._stop.wait(_REST * (time.monotonic() - began))
 
     def _poll_tokens(self) -> dict[str, int]:
-        changed = self.store.changed()
-        if changed["token"] != self._tokens:
+        changed, before = self.store.changed(), self._changed
+        replaced = changes.replaced(before, changed)
+        if replaced or changed["token"] != before.get("token"):
             self._token_cache.load(self.store)
-            self._tokens = changed["token"]
+        self._restores += replaced
+        self._changed = changed
         return changed
 
     def _catch_up(self, snapshot: Snapshot) -> None:

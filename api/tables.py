@@ -25,6 +25,7 @@ from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
 from api.views.kept import ViewsDependency
 from tuner.answering.answers import policy_of
+from tuner.evidence import changes
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.library import library_table
@@ -158,7 +159,7 @@ async def get_table(
 
         def made() -> Response:
             # The snapshot has served bests alone: it changes with no other.
-            content = view.content if policy is None else (view.content, views.store.changed()["best"])
+            content = view.content if policy is None else (view.content, changes.version(views.store.changed(), "best"))
             return formats.of(device, content, query, read).response(request)
 
         # Of a large table each takes seconds and a multiple of its size.

@@ -13,7 +13,8 @@ from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.schemas import MOST_NUMBER, PRINTABLE, Body, Moment, Number, NumberPath, Strict
+from api.patterns import PRINTABLE
+from api.schemas import MOST_NUMBER, Body, Moment, Number, NumberPath, Strict
 from tuner.evidence import revocations
 from tuner.evidence.records import Policy, Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask

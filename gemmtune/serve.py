@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from api import access, addresses, server
-from tuner.cli.options import Db, open_store, same_place, timing_of
+from tuner.cli.options import Db, same_place, shared_store, timing_of
 from tuner.cli.output import notes
 from tuner.errors import SettingsError
 from tuner.settings import settings
@@ -45,7 +45,7 @@ def serve(
         listener = stack.enter_context(closing(server.listen(host, port)))
         if demo:
             db = f"{stack.enter_context(TemporaryDirectory(prefix='gemmtune-demo-'))}/demo.db"
-        store = stack.enter_context(open_store(db))
+        store = stack.enter_context(shared_store(db))
         policy = access.decide(
             cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
         )

@@ -11,6 +11,7 @@ from api.auth import Caller, any_caller, require
 from api.http_errors import responses
 from api.views.kept import ViewsDependency
 from space.version import own_version
+from tuner.evidence.changes import RESTORED
 from tuner.evidence.tokens import Scope
 
 router = APIRouter(tags=["service"])
@@ -48,9 +49,10 @@ async def get_caller(request: Request, caller: SomeCaller) -> CallerOut:
 def get_service(request: Request, views: ViewsDependency) -> ServiceOut:
     """The service's version, and what its store holds."""
     follower = request.app.state.follower
+    counted = {name: count for name, count in views.store.changed().items() if name != RESTORED}
     snapshot = follower.snapshot
     return ServiceOut(
         version=own_version(), demo=views.demo, store="sqlite" if views.store.embedded else "postgresql",
-        bests=len(snapshot), devices=list(snapshot.devices), changes=views.store.changed(),
+        bests=len(snapshot), devices=list(snapshot.devices), changes=counted,
         snapshot_age_seconds=round(follower.age_seconds(), 3),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
+from tuner.evidence import changes
 from tuner.evidence.records import Policy
 from tuner.views.drift import Drift, ProgramChange, ProgramFacts, drift
 
@@ -153,8 +154,8 @@ async def get_drift(request: Request, device: DevicePath, views: ViewsDependency
         return found
 
     return await views.keep(
-        request, ("drift", device), found, version=lambda: (views.store.changed()["best"], views.revocations()),
-        schema=DriftOut,
+        request, ("drift", device), found, schema=DriftOut,
+        version=lambda: (changes.version(views.store.changed(), "best"), views.revocations()),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.auth import require
 from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED, Rendered
-from api.fleet import WorkersDependency
+from api.fleet import CampaignsDependency, WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
@@ -18,10 +18,12 @@ from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPat
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.space import Word
+from space.family import family_named
 from space.kind import problem_from_key
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Clocks, Outcome
-from tuner.views import campaigns, failures, fleet, rounds
+from tuner.views import failures, fleet, rounds
+from tuner.views.campaigns import problem_columns
 from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect
 from tuner.views.fleet import DeviceFacts, FleetFacts, WorkerFacts
 from tuner.views.rounds import ProgressFacts, RoundFacts, RoundFilter, RoundStatus
@@ -136,15 +138,18 @@ class CampaignColumnsOut(BaseModel):
     columns: CampaignTableOut
 
 
-@router.get("/v1/rounds", operation_id="listRounds", response_model=RoundsPage, responses=responses())
+@router.get("/v1/rounds", operation_id="listRounds", response_model=RoundsPage, responses=responses(404))
 def list_rounds(
-    request: Request, response: Response, query: Annotated[RoundsQuery, Query()], views: ViewsDependency
+    request: Request, response: Response, query: Annotated[RoundsQuery, Query()], views: ViewsDependency,
+    campaigns: CampaignsDependency,
 ) -> dict[str, object]:
     """Rounds, newest first; running ones with the progress that heartbeats carry."""
     wanted = RoundFilter(query.worker, query.campaign, query.status, query.since)
     filters = {"of": "rounds", "worker": query.worker, "campaign": query.campaign, "status": query.status,
                "since": query.since.isoformat() if query.since else None}  # fmt: skip
     rows = rounds.page(views.store, views.progress, wanted, query.after(filters), query.limit + 1)
+    if not rows and query.campaign is not None:
+        campaigns.get(query.campaign)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
 
@@ -156,9 +161,12 @@ async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> Fleet
 
 
 @router.get(
-    "/v1/failures", operation_id="listFailures", response_model=FailuresOut, responses={**responses(), **NOT_MODIFIED}
+    "/v1/failures", operation_id="listFailures", response_model=FailuresOut,
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
-async def list_failures(request: Request, query: Annotated[FailuresQuery, Query()], views: ViewsDependency) -> Response:
+async def list_failures(
+    request: Request, query: Annotated[FailuresQuery, Query()], views: ViewsDependency, campaigns: CampaignsDependency
+) -> Response:
     """Candidates that were not correct, in groups, each with an example; and the configs that parked problems."""
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = FailureFilter(query.device, query.campaign, key, query.family, query.outcome)
@@ -167,6 +175,10 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
         listed = failures.failures(views.store, wanted)
         if not listed.measured:
             check_known(views.store, query.device)
+            if query.family is not None:
+                family_named(query.family)
+            if query.campaign is not None:
+                campaigns.get(query.campaign)
         return listed
 
     return await views.keep(
@@ -183,5 +195,5 @@ async def list_campaign_problem_columns(request: Request, campaign_id: NumberPat
     """A campaign's problems as columns: status, gain, and what they took; compressed, with an ETag."""
     return await views.answer(
         request, ("campaign's problems", campaign_id),
-        lambda: Rendered.of(campaigns.problem_columns(views.store, campaign_id)),
+        lambda: Rendered.of(problem_columns(views.store, campaign_id)),
     )  # fmt: skip

@@ -13,10 +13,12 @@ from api.auth import require
 from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import HttpError, responses
+from api.patterns import COUNTS
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
 from tuner.answering.ladder import MS
+from tuner.evidence.known_devices import check_known
 from tuner.views.bests import Weight
 from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
 
@@ -35,7 +37,7 @@ class LadderQuery(ProblemQuery):
     ms: (
         Annotated[
             str,
-            Field(max_length=600, pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$", description="values of M, as in 1,16,4096"),
+            Field(max_length=600, pattern=COUNTS, description="values of M, as in 1,16,4096"),
         ]
         | Absent
     ) = None
@@ -102,7 +104,13 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
 async def list_weights(request: Request, query: Annotated[WeightsQuery, Query()], views: ViewsDependency) -> Response:
     """Weights that were measured on a device, those with most values of M first: what a ladder can be asked for."""
     bests = views.best_columns.of
+
+    def found() -> dict[str, Any]:
+        items = bests(query.device).weights(MOST_WEIGHTS)
+        if not items:
+            check_known(views.store, query.device)
+        return {"items": items}
+
     return await views.keep(
-        request, ("weights", query.device), lambda: {"items": bests(query.device).weights(MOST_WEIGHTS)},
-        version=lambda: bests(query.device).version,
+        request, ("weights", query.device), found, version=lambda: bests(query.device).state
     )  # fmt: skip

@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 from api.auth import require
 from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
-from api.schemas import PRINTABLE, Absent, Strict
+from api.patterns import ADDRESSES, PRINTABLE, WORD
+from api.schemas import Absent, Strict
 from api.views.kept import ViewsDependency
 from space.layouts.banks import PATTERNS
 from space.layouts.fragments.named import EXAMPLES
@@ -22,8 +23,7 @@ from tuner.views.layouts import DESCRIPTORS, Drawn
 
 router = APIRouter(tags=["layouts"], dependencies=[Depends(require("read"))])
 Text = Annotated[str, Field(max_length=100, pattern=PRINTABLE)]
-#: A 64-bit word, decimal or 0x….
-Word = Annotated[str, Field(max_length=20, pattern=r"^(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,19})?$")]
+Word = Annotated[str, Field(max_length=20, pattern=WORD)]
 Major = Literal["k", "mn"]
 _SVG: Final = "image/svg+xml"
 
@@ -64,7 +64,7 @@ class BanksQuery(TileQuery):
     row: Annotated[int, Field(ge=0, le=511)] = 0
     column: Annotated[int, Field(ge=0, le=1_023)] = 0
     addresses: Annotated[
-        str, Field(max_length=400, pattern=r"^([0-9]{1,6}(,[0-9]{1,6}){0,31})?$", description="a byte address per lane")
+        str, Field(max_length=400, pattern=ADDRESSES, description="a byte address per lane")
     ] = ""
     width: Annotated[int, Field(ge=1, le=16, description="bytes per lane, with addresses")] = 4
 

@@ -9,11 +9,13 @@ from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.encoding import NOT_MODIFIED
+from api.fleet import CampaignsDependency
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
+from tuner.evidence import changes
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.views import comparison, studies, versions
@@ -69,10 +71,11 @@ class MeasurementColumnsOut(Columnar):
 
 @router.get(
     "/v1/measurements:columns", operation_id="listMeasurementColumns", response_model=MeasurementColumnsOut,
-    responses={**responses(), **NOT_MODIFIED},
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def list_measurement_columns(
-    request: Request, query: Annotated[MeasurementColumnsQuery, Query()], views: ViewsDependency
+    request: Request, query: Annotated[MeasurementColumnsQuery, Query()], views: ViewsDependency,
+    campaigns: CampaignsDependency,
 ) -> Response:
     """Measurements as columns, failed and revoked ones included; compressed, with an ETag.
 
@@ -85,12 +88,17 @@ async def list_measurement_columns(
         columns = views.measurement_columns.document(wanted)
         if not columns["rows"]:
             check_known(views.store, query.device)
+            if query.study is not None:
+                studies.in_short(views.store, query.study)
+            if query.campaign is not None:
+                campaigns.get(query.campaign)
         return columns
 
     return await views.keep(
         request, wanted, found,
         version=lambda: (
-            views.store.changed()["measurement"], views.revocations(), versions.of_campaign(views.store, query.campaign)
+            changes.version(views.store.changed(), "measurement"), views.revocations(),
+            versions.of_campaign(views.store, query.campaign),
         ),
     )  # fmt: skip
 

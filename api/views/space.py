@@ -13,8 +13,9 @@ from api.clients import watched
 from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import HttpError, responses
+from api.patterns import PRINTABLE
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
-from api.schemas import PRINTABLE, DeviceName, Strict
+from api.schemas import DeviceName, Strict
 from api.views.kept import Views, ViewsDependency
 from space.devices import profile_named
 from tuner.views import funnel, spaces

@@ -31,6 +31,7 @@ from tuner.cli.options import (
     open_store,
     planning_store,
     same_place,
+    shared_store,
     timing_of,
 )
 from tuner.cli.output import notes, show
@@ -170,7 +171,7 @@ def run(
         with opened.pop() as worker, planning_store(db) as store:
             _estimate_here(worker, store, request, as_json)
         return
-    with open_store(db) as store:
+    with shared_store(db) as store:
         campaign = Campaigns(store).run(request, again)
         _check_goes_on(campaign)
         say_device(facts)

@@ -97,6 +97,21 @@ def open_store(db: str | None) -> Store:
     return _opened(db, create=True)
 
 
+def shared_store(db: str | None) -> Store:
+    """Opens the store as `open_store`, for a command of several threads.
+
+    Raises:
+        StoreError: it is in memory, where each thread would have one of its own.
+    """
+    from tuner.evidence.database import in_memory
+
+    store = open_store(db)
+    if in_memory(url := store_url(db)):
+        store.close()
+        raise StoreError(f"{url} is in memory, where each thread has a store of its own: give a SQLite file with --db")
+    return store
+
+
 def existing_store(db: str | None) -> Store:
     """Opens the store that `--db` or the settings name.
 

@@ -29,7 +29,7 @@ from tuner.fleet.agent.pool import FINAL, FINAL_ONCE, AgentPool, AgentProcess, r
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import PATIENCE_SECONDS, Settings, settings
-from tuner.studying.open_worker import every_device, open_worker
+from tuner.studying.open_worker import check_here, every_device, open_worker
 from workers.ports import Worker
 
 #: Timeout of a worker's calls: one that was told to end may be in the middle of one.
@@ -73,6 +73,8 @@ def run(
         rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, liveness_fd)
         notes.print(f"{counted(rounds, 'round')} ended")
         return
+    # The pool starts a process again whose device can't be used, for as long as it can't.
+    check_here(devices, config)
     flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}
     same = ["--url", address, *(flag for flag, given in flags.items() if given)]
     if code := _run_pool(devices, name, same, FINAL_ONCE if once else FINAL):

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     DateTime,
     Engine,
@@ -30,6 +31,7 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    literal_column,
     select,
     text,
 )
@@ -120,6 +122,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
             migrate(connection, "head")
             if lost := changes.missing(connection):
                 raise StoreError(f"the backup lacks the counters {', '.join(lost)}: use another backup")
+            changes.mark_restored(connection)
     except FAILURES as error:
         raise unusable(url, error) from error
     finally:
@@ -156,8 +159,17 @@ def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
 
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     """Rows in the order of their primary key, streamed."""
-    found = connection.execution_options(yield_per=_ROWS).execute(select(table).order_by(*table.primary_key))
-    for row in found.mappings():
+    query = select(*table.columns).order_by(*table.primary_key)
+    if table.name == "worker" and inspect(connection).has_table("procrastinate_workers"):
+        # The queue, which no backup has, keeps the heartbeats: a round is charged until its worker's last one.
+        heard: ColumnElement[datetime] = literal_column(
+            "(SELECT last_heartbeat FROM procrastinate_workers WHERE id = worker.engine_id)"
+        )
+        query = query.with_only_columns(*(
+            func.coalesce(heard, column).label("beat_at") if column.name == "beat_at" else column
+            for column in table.columns
+        ))  # fmt: skip
+    for row in connection.execution_options(yield_per=_ROWS).execute(query).mappings():
         yield dict(row)
 
 

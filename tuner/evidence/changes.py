@@ -7,9 +7,11 @@ guarantee that.
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from sqlalchemy import Connection, PoolProxiedConnection, select, update
+from sqlalchemy import Connection, PoolProxiedConnection, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.orm import Session
 
@@ -17,9 +19,13 @@ from tuner.errors import StoreError
 from tuner.evidence.models import CounterRow
 
 Counter = Literal["best", "measurement", "token"]
+#: Not a counter, but a number that each restore draws: counters of another store may be as high as before.
+RESTORED: Final = "restored"
 
 #: Built once: it runs several times a second, and building it takes longer.
-_READ: Final = select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter)))
+_READ: Final = select(CounterRow.name, CounterRow.value).where(
+    CounterRow.name.in_((*get_args(Counter), RESTORED))
+)
 _READ_EMBEDDED: Final = str(_READ.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
 
 
@@ -46,8 +52,27 @@ def lock(session: Session, name: Counter) -> None:
     session.scalar(select(CounterRow.value).where(CounterRow.name == name).with_for_update())
 
 
+def mark_restored(connection: Connection) -> None:
+    """Tells a restored store from whatever a reader followed before."""
+    connection.execute(delete(CounterRow).where(CounterRow.name == RESTORED))
+    connection.execute(insert(CounterRow).values(name=RESTORED, value=secrets.randbits(62)))
+
+
+def replaced(before: Mapping[str, int], changes: Mapping[str, int]) -> bool:
+    """Whether another store was restored since a reader read the counters; False if it never did."""
+    if not before:
+        return False
+    fewer = any(changes[name] < before[name] for name in get_args(Counter))
+    return fewer or changes.get(RESTORED) != before.get(RESTORED)
+
+
+def version(changes: Mapping[str, int], name: Counter) -> tuple[int, int | None]:
+    """A value that a counter's changes change, and the restore of another store."""
+    return changes[name], changes.get(RESTORED)
+
+
 def read(through: Session | Connection) -> dict[str, int]:
-    """Every counter's value, by name."""
+    """Every counter's value, by name, and of a store that was restored its number."""
     return {name: 0 for name in get_args(Counter)} | {name: value for name, value in through.execute(_READ)}
 
 

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from tuner.evidence.postgresql import (
     watch,
 )
 from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
+from tuner.files import is_endless
 
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
@@ -39,6 +40,8 @@ _CHECKED: Final = "gemmtune_foreign_keys"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
+#: What a call is told whose SQLite file is not the one that was opened.
+_MOVED: Final = "its file was moved, deleted or replaced while it was open"
 #: Advisory lock held while a PostgreSQL schema changes, so services that start together migrate in turn.
 _MIGRATION_LOCK: Final = 0x67656D6D
 #: Alembic keeps the migration that runs in module globals: threads that open stores migrate them in turn.
@@ -96,6 +99,8 @@ def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engi
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+        if not in_memory(url):
+            _stay_with(engine, Path(engine.url.database or "").absolute())
     else:
         watch(engine)
     return engine
@@ -209,6 +214,8 @@ def unusable(url: str, error: Exception) -> StoreError:
         fix = "free space; everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
+    elif said == _MOVED:
+        fix = "end every process that has the store open, put the right file there, then start them again"
     elif "not a database" in said:
         fix = "it is not a gemmtune store: give another with --db"
     elif "QueuePool" in said:
@@ -223,6 +230,12 @@ def shown(url: str) -> str:
     return make_url(url).render_as_string(hide_password=True)
 
 
+def in_memory(url: str) -> bool:
+    """Whether a URL names a database that ends with its connection."""
+    parsed = make_url(url)
+    return parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:")
+
+
 def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
@@ -232,12 +245,14 @@ def _check_file(url: str, create: bool) -> None:
         raise StoreError(f"{written!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
-    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+    if parsed.get_backend_name() != "sqlite" or in_memory(url) or not parsed.database:
         return
     path = Path(parsed.database)
     try:
         if path.is_dir():
             raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
+        if is_endless(path):
+            raise StoreError(f"{path} is a pipe or a device, not a SQLite file: give another path with --db")
         if not path.exists() and not create:
             raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
         if not create and path.stat().st_size == 0:
@@ -313,6 +328,44 @@ def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _stay_with(engine: Engine, path: Path) -> None:
+    """Makes an engine refuse every call once its file is another one, or gone.
+
+    SQLite would go on with the file that it has open: of one that was deleted, what is written ends with the process.
+    """
+    opened: tuple[int, int] | None = None
+
+    def check(*_: object) -> None:
+        if opened is not None and _identity(path) != opened:
+            raise sqlite3.OperationalError(_MOVED)
+
+    def check_open(connection: sqlite3.Connection, *_: object) -> None:
+        try:
+            check()
+        except sqlite3.OperationalError:
+            # The log keeps its name: whoever opens the other file would mix its pages in. They belong to this one.
+            with suppress(sqlite3.Error):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            raise
+
+    def remember(*_: object) -> None:
+        nonlocal opened
+        opened = opened or _identity(path)
+
+    event.listen(engine, "do_connect", check)
+    event.listen(engine, "connect", remember)
+    event.listen(engine, "checkout", check_open)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one of its name; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def write_ahead(cursor: sqlite3.Cursor) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ from workers.recorded import RecordedWorker
 from workers.recording import file_name
 from workers.replays import replayed_from
 
+_CUDA: Final = re.compile(r"cuda:(\d+)")
 _RECORDED: Final = re.compile(r"recorded:([\w.-]+)(:realtime)?")
 
 
@@ -35,12 +38,36 @@ def open_worker(device: str, config: Settings, build_cache: BuildCache | None = 
     """
     if device == "auto":
         device = "cuda:0" if driver_present() else "recorded:h200"
-    if match := re.fullmatch(r"cuda:(\d+)", device):
+    if match := _CUDA.fullmatch(device):
         return _cuda_worker(int(match[1]), config, build_cache)
     if match := _RECORDED.fullmatch(device):
-        return _recorded_worker(match[1], config, real_time=match[2] is not None, build_cache=build_cache)
-    words = ", ".join(["auto", "cuda:0", *(f"recorded:{folder.name}" for folder in recorded_devices(config))])
-    raise DeviceError(f"device {device!r} is unknown: use one of {words}, or recorded:h200:realtime")
+        folder = _recorded_folder(match[1], config)
+        return RecordedWorker(folder, config.cache_dir, match[2] is not None, build_cache)
+    raise _unknown(device, config)
+
+
+def check_here(devices: Sequence[str], config: Settings) -> None:
+    """Checks the words of several devices, of which a process each is to open one, without opening any.
+
+    Raises:
+        DeviceError: a word has no form that `open_worker` takes, this machine has no such device, or a GPU is named
+            twice.
+    """
+    ordinals = []
+    for device in devices:
+        if match := _CUDA.fullmatch(device):
+            _check_driver(ordinal := int(match[1]))
+            if ordinal >= (count := gpu_count()):
+                raise DeviceError(f"{device} is not here: the last GPU of this machine is cuda:{count - 1}")
+            ordinals.append(ordinal)
+        elif match := _RECORDED.fullmatch(device):
+            _recorded_folder(match[1], config)
+        elif device != "auto":
+            raise _unknown(device, config)
+        elif driver_present():
+            ordinals.append(0)
+    if twice := [ordinal for ordinal, count in Counter(ordinals).items() if count > 1]:
+        raise DeviceError(f"cuda:{twice[0]} is given more than once: a GPU has one worker, so name each once")
 
 
 def driver_present() -> bool:
@@ -113,20 +140,29 @@ def _folders_with(problem: Problem, config: Settings) -> list[Path]:
     return [folder for folder in recorded_devices(config) if (folder / file_name(problem)).exists()]
 
 
-def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None) -> Worker:
+def _unknown(device: str, config: Settings) -> DeviceError:
+    words = ", ".join(["auto", "cuda:0", *(f"recorded:{folder.name}" for folder in recorded_devices(config))])
+    return DeviceError(f"device {device!r} is unknown: use one of {words}, or recorded:h200:realtime")
+
+
+def _check_driver(ordinal: int) -> None:
     if not driver_present():
         raise DeviceError(
             f"cuda:{ordinal} was asked for, but no NVIDIA driver answers here (libcuda.so.1 with a GPU): "
             "install the driver, or leave --device out: recordings are replayed"
         )
+
+
+def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None) -> Worker:
+    _check_driver(ordinal)
     from workers.cuda.worker import CudaWorker
 
     return CudaWorker(ordinal, config.cache_dir, deadline_seconds=config.deadline_seconds, build_cache=build_cache)
 
 
-def _recorded_worker(name: str, config: Settings, real_time: bool, build_cache: BuildCache | None) -> Worker:
+def _recorded_folder(name: str, config: Settings) -> Path:
     folder = config.recorded_dir / name
     if not folder.is_dir():
         known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config)) or "none"
         raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: there are {known}")
-    return RecordedWorker(folder, config.cache_dir, real_time, build_cache)
+    return folder

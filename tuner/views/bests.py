@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, select, union
 from sqlalchemy.orm import Session
 
 from space.devices import find_profile
+from tuner.evidence import changes
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.stats import NORMAL
@@ -89,7 +90,7 @@ class DeviceColumns:
         self._facts, self._configs, self._programs = ProblemFacts(self._profile), Configs(), Programs()
         self._bests: Columns = {}
         self._lock = threading.Lock()
-        self._compared, self._comparing = 0, False
+        self._compared, self._comparing, self._edition = 0, False, object()
 
     def update(self, version: int) -> None:
         """Reads what changed up to `version`, the counter's value before."""
@@ -104,9 +105,9 @@ class DeviceColumns:
             self.version = version
 
     @property
-    def state(self) -> tuple[int, int]:
-        """A value that changes with every document."""
-        return self.version, self._compared
+    def state(self) -> tuple[object, int, int]:
+        """A value that changes with every document, and that no other store's columns have."""
+        return self._edition, self.version, self._compared
 
     def compare(self) -> None:
         """Finds out which kernels have changed, and which configs a rule forbids; goes on in the background."""
@@ -268,12 +269,16 @@ class BestColumns:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._devices: dict[str, DeviceColumns] = {}
+        self._counted: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def of(self, device: str) -> DeviceColumns:
         """A device's columns, read as far as the store has come."""
         with self._lock:
-            version = self._store.changed()["best"]
+            counted = self._store.changed()
+            if changes.replaced(self._counted, counted):
+                self._devices.clear()
+            self._counted, version = counted, counted["best"]
             known = self._devices.pop(device, None)
             # A store that was restored counts anew.
             if known is None or known.version > version:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from space.config import Config
 from tuner.errors import StoreError
-from tuner.evidence import codec
+from tuner.evidence import changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.picks import LIBRARY
@@ -110,7 +110,7 @@ class _Group:
 
 def version(store: Store, wanted: FailureFilter) -> tuple[object, ...]:
     """A value that changes whenever `failures` does."""
-    measured, listed = store.changed()["measurement"], versions.of_campaign(store, wanted.campaign)
+    measured, listed = changes.version(store.changed(), "measurement"), versions.of_campaign(store, wanted.campaign)
     with store.transaction() as session:
         return measured, listed, _suspects(session, wanted)
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from tuner.evidence import best_changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.changes import replaced
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
@@ -128,7 +129,7 @@ class Feed:
 
     def _look(self) -> list[Event]:
         changes = self._store.changed()
-        self.replaced = any(count < self._seen.changes.get(name, 0) for name, count in changes.items())
+        self.replaced = replaced(self._seen.changes, changes)
         if self.replaced:
             self._seen = _Seen()
         seen = self._seen

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
+from tuner.evidence import changes
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import DeviceRow, MeasurementRow, ProblemRow, RevokedRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
@@ -132,6 +133,7 @@ class MeasurementColumns:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._counted: dict[str, int] = {}
         self._all = Rows()
         self._kept: OrderedDict[Wanted, tuple[int, int, Rows]] = OrderedDict()
         self._lock = threading.Lock()
@@ -144,6 +146,11 @@ class MeasurementColumns:
     def document(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted measurements, as `GET /v1/measurements:columns` describes them."""
         with self._lock, self._store.transaction() as session:
+            counted = changes.read(session)
+            if changes.replaced(self._counted, counted):
+                self._all = Rows()
+                self._kept.clear()
+            self._counted = counted
             if self._hold_all(session):
                 rows, at = self._all, self._places(session, wanted)
                 total, last = len(at), int(rows.ids[at[-1]]) if len(at) else wanted.after

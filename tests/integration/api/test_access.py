@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Iterator
@@ -173,6 +174,25 @@ class TestMiddleware:
     )
     def test_queries_are_checked(self, store: Store, query: str, status: int, kind: str) -> None:
         problem_of(asking(create_app(store)).get(f"/v1/best?{query}"), status, kind)
+
+    def test_a_compressed_body_is_refused_as_such(self, store: Store) -> None:
+        http, body = asking(create_app(store)), json.dumps({"problem": ASKED}).encode()
+        headers = {"Content-Type": "application/json", "Content-Encoding": "GZIP"}
+        refused = problem_of(http.post("/v1/explain", content=gzip.compress(body), headers=headers), 415, "not-json")
+        assert "Content-Encoding 'gzip'" in refused["detail"]
+        plain = headers | {"Content-Encoding": "identity"}
+        assert http.post("/v1/explain", content=body, headers=plain).status_code == 200
+
+    @pytest.mark.parametrize(("method", "path"), [
+        ("GET", "/v1/fleet?device=L40S"), ("GET", f"/v1/devices/{DEVICE}?policy=burst"), ("GET", "/v1/service?device"),
+        ("POST", "/v1/workers:revoke?since=2026-11-20T00:00:00Z"), ("POST", "/v1/campaigns:estimate?%20=1"),
+    ])  # fmt: skip
+    def test_a_query_that_a_path_would_ignore_is_refused(self, store: Store, method: str, path: str) -> None:
+        http = asking(create_app(store))
+        body = {"worker": "x"} if method == "POST" else None
+        refused = problem_of(http.request(method, path, json=body), 422, "malformed-request")
+        assert refused["detail"].endswith(": no such field: this path takes no query; see /openapi.json for the schema")
+        assert http.get("/metrics?format=text").status_code == http.get("/healthz?at=1").status_code == 200
 
     def test_every_answer_keeps_browsers_strict(self, store: Store) -> None:
         http = asking(create_app(store))

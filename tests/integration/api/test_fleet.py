@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from math import ceil
 from typing import Any
@@ -13,6 +14,7 @@ from anyio import from_thread, to_thread
 from fastapi.testclient import TestClient
 
 from api import campaigns
+from api.patterns import RULES
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
@@ -39,6 +41,15 @@ def refused(response: httpx2.Response, status: int, kind: str) -> str:
 
 def changed(**change: Any) -> dict[str, Any]:  # noqa: ANN401
     return BODY | change
+
+
+def patterns_in(described: object) -> Iterator[str]:
+    if isinstance(described, dict):
+        if isinstance(pattern := described.get("pattern"), str):
+            yield pattern
+        described = [*described.values()]
+    for each in described if isinstance(described, list) else ():
+        yield from patterns_in(each)
 
 
 class TestCampaigns:
@@ -90,6 +101,13 @@ class TestCampaigns:
     ) -> None:
         assert said in refused(http.post("/v1/campaigns", json=changed(**change)), 422, kind)
         assert store.counts()["campaign"] == store.counts()["problem"] == 0
+
+    def test_what_a_text_may_hold_is_said_in_words(self, http: TestClient) -> None:
+        worker = {"name": "node\n7", "facts": asdict(facts())}
+        for path, body in (("campaigns", changed(name="a\tb")), ("workers", worker)):
+            said = refused(http.post(f"/v1/{path}", json=body), 422, "malformed-request")
+            assert said.startswith("/name: give text without control characters, such as tabs and line breaks, not ")
+        assert set(patterns_in(http.get("/openapi.json").json())) == set(RULES)
 
     def test_it_is_paused_resumed_and_cancelled_for_good(self, http: TestClient) -> None:
         http.post("/v1/campaigns", json=BODY)

@@ -212,6 +212,9 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("builds verify", 5, "is not there"),
     ("builds remove abc", 5, "is not there"),
     ("restore {home}/none.gz", 5, "none.gz"),
+    ("serve --port 8655 --db sqlite://", 5, "sqlite:// is in memory, where each thread has a store of its own"),
+    ("campaign run --ladder 'm=64 n=4096 k=4096' --db sqlite:///:memory:", 5, "give a SQLite file"),
+    ("campaign list --db /dev/null", 5, "/dev/null is a pipe or a device, not a SQLite file"),
     ("best 64x64x64 --db postgresql://nobody@127.0.0.1:9/none", 5, "the PostgreSQL database can't be used"),
     ("campaign list --db postgresql://nobody@127.0.0.1:9/none", 5, "start PostgreSQL and check host"),
     # services that do not answer, or are none
@@ -221,6 +224,9 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("worker list --url http://127.0.0.1:9", 7, "does not answer"),
     ("worker run", 3, "GEMMTUNE_URL"),
     ("worker run --url nonsense", 7, "is not a service's URL"),
+    # of several devices, each of which would get a process
+    ("worker run --url http://127.0.0.1:9 --device recorded:h200 --device recorded:h20", 4, "there are recorded:h"),
+    ("worker run --url http://127.0.0.1:9 --device recorded:h200 --device gpu1", 4, "'gpu1' is unknown: use one of"),
     # files
     ("record missing.json --out {home}/x", 3, "missing.json"),
     ("record {home} --out {home}/x", 3, "is not a list of problems"),

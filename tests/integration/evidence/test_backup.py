@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tuner.evidence.backup import restore_backup
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
+
+MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -59,6 +62,8 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
     url = target(kind)
     assert restore_backup(tmp_path / "b.gz", url).items() <= counts.items()
     with Store.open(url) as store:
+        # And the number of the restore.
+        counts["counter"] += 1
         assert (store.counts(), store.bests(), store.page()) == (counts, bests, pages)
         # The queue's numbers would mean other jobs and workers here.
         with store.transaction() as session:
@@ -74,6 +79,23 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
             hand.work(task)
         assert results.progress(store, 1).problems["done"] == len(PROBLEMS)
         keep_best(store, PROBLEMS[0])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_backup_knows_when_a_worker_was_last_heard(
+    database_url: str, target: Callable[[str], str], kind: str, tmp_path: Path
+) -> None:
+    with Store.open(database_url) as store:
+        fill(store)
+        with store._engine.begin() as connection:
+            connection.execute(sa.text("UPDATE worker SET beat_at = :then"), {"then": datetime.now(UTC) - MINUTE})
+        Fleet(store).workers.beat(1)
+        store.backup(tmp_path / "b.gz")
+    url = target(kind)
+    restore_backup(tmp_path / "b.gz", url)
+    with Store.open(url) as store:
+        (worker,) = Fleet(store).workers.page(0, gone=True)
+        assert datetime.now(UTC) - worker.beat_at < MINUTE / 2
 
 
 def test_who_registered_after_the_backup_is_no_other_worker_of_the_restored_service(

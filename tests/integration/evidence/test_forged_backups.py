@@ -140,4 +140,4 @@ def test_a_backup_from_before_the_counters_is_restored_with_them(
     assert restore_backup(tmp_path / "b.gz", database_url)["device"] == 1
     with Store.open(database_url) as store:
         keep_best(store)
-        assert store.changed() == {"best": 1, "measurement": 1, "token": 0}
+        assert store.changed().items() >= {"best": 1, "measurement": 1, "token": 0}.items()

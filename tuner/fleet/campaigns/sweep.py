@@ -301,14 +301,19 @@ class Maintenance:
         self._thread.join()
 
     def _run(self) -> None:
+        failing = ""
         while not self._ended.wait(self._sweeper.pause_seconds):
             try:
                 swept = self._sweeper.sweep()
             except StoreError as error:
-                _log.warning("a step of a sweep failed: %s", error)
-            except Exception:
+                # Once, not twice a second for as long as the database is away.
+                if failing != (failing := str(error)):
+                    _log.warning("a step of a sweep failed: %s", error)
+            except Exception as error:
                 # A defect must not end the thread: lost workers would then keep their rounds.
-                _log.exception("a sweep failed")
+                if failing != (failing := repr(error)):
+                    _log.exception("a sweep failed")
             else:
+                failing = ""
                 for kind, count in swept.items():
                     _log.info("%s: %d", kind, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
@@ -154,12 +155,12 @@ def test_a_question_about_a_campaign_that_is_not_there_yet_has_another_answer_af
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, TestClient(create_app(store)) as http:
         keep_best(store)
 
-        def measured() -> tuple[int, int]:
-            asked = (http.get(f"/v1/{path}", params={"campaign": 1}) for path in ("measurements:columns", "failures"))
-            columns, failures = (answer.json() for answer in asked)
-            return columns["rows"], failures["measured"]
+        def asked() -> list[httpx2.Response]:
+            return [http.get(f"/v1/{path}", params={"campaign": 1}) for path in ("measurements:columns", "failures")]
 
-        assert measured() == (0, 0)
+        for answer in asked():
+            problem_of(answer, 404, "unknown-campaign")
         problem = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
         http.post("/v1/campaigns", json={"name": "late", "problems": [problem], "devices": [{"name": DEVICE}]})
-        assert measured() == (1, 1)
+        columns, failures = (answer.json() for answer in asked())
+        assert (columns["rows"], failures["measured"]) == (1, 1)

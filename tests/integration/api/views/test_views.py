@@ -229,6 +229,32 @@ def test_a_list_of_a_device_that_nobody_knows_is_refused(http: TestClient, store
         assert http.get(f"/v1/{path}", params=rest | {"device": device}).status_code == 200
 
 
+def test_a_list_of_a_campaign_that_there_is_not_is_refused(http: TestClient, filled: Filled) -> None:
+    # Nothing was measured on that card, and there is no such worker.
+    for path, nothing in (("rounds", {"worker": 99}), ("failures", {"device": "NVIDIA A10"}),
+                          ("measurements:columns", {"device": "NVIDIA A10"})):  # fmt: skip
+        refused = problem_of(http.get(f"/v1/{path}", params={"campaign": 99}), 404, "unknown-campaign")
+        assert "99" in refused["detail"]
+        assert http.get(f"/v1/{path}", params={"campaign": filled.campaign, **nothing}).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "status", "kind", "said"), [
+    ("failures?family=sm90_wgma", 422, "bad-input", "family 'sm90_wgma' is unknown"),
+    ("weights?device=NVIDIA%20H201", 422, "bad-input", "device 'NVIDIA H201' is unknown"),
+    ("builds?arch=sm_90", 422, "bad-input", "arch 'sm_90' lacks its suffix"),
+    ("measurements:columns?study=999", 404, "unknown-study", "no study 999"),
+])  # fmt: skip
+def test_a_list_of_what_nobody_knows_is_refused(
+    http: TestClient, path: str, status: int, kind: str, said: str
+) -> None:
+    assert said in problem_of(http.get(f"/v1/{path}"), status, kind)["detail"]
+
+
+@pytest.mark.parametrize("path", ["failures?family=gemv", "weights?device=NVIDIA%20A10", "builds?arch=sm_120a"])
+def test_a_list_of_what_is_known_may_be_empty(http: TestClient, path: str) -> None:
+    assert http.get(f"/v1/{path}").status_code == 200
+
+
 @pytest.mark.parametrize("since", ["0.5", "1700000000", "2026-03-01", "yesterday"])
 def test_a_moment_is_a_date_with_a_time_and_a_zone(http: TestClient, since: str) -> None:
     problem_of(http.get("/v1/rounds", params={"since": since}), 422, "malformed-request")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import timedelta
 from unittest.mock import Mock
@@ -209,3 +210,27 @@ def test_what_several_steps_said_is_told_of_each(
         fleet.sweeper.sweep()
     said = [record.getMessage() for record in caplog.records if record.name == "gemmtune.maintenance"]
     assert said == ["a step of a sweep failed: two"]
+
+
+def test_a_database_that_is_away_is_told_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, defect = StoreError("the database is away"), ValueError("a defect")
+    outcomes = iter([away, away, Counter[str](), away, defect, defect, away])
+    over = threading.Event()
+
+    def swept(_: sweep.Sweeper) -> Counter[str]:
+        outcome = next(outcomes, None)
+        if outcome is None:
+            over.set()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or Counter()
+
+    monkeypatch.setattr(sweep.Sweeper, "sweep", swept)
+    monkeypatch.setattr(sweep.Sweeper, "pause_seconds", 0.001)
+    with sweep.Maintenance(fleet.store, BY_HAND):
+        assert over.wait(60)
+    said = [record.getMessage() for record in caplog.records if record.name == "gemmtune.maintenance"]
+    refused = "a step of a sweep failed: the database is away"
+    assert said == [refused, refused, "a sweep failed", refused]
