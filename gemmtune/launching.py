@@ -260,7 +260,7 @@ def _source(table: str, stale: bool) -> Exact:
     # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
     # before its capture would not be found in it. A path is meant from the folder that the program is in now.
     with _LOCK:
-        return _loaded(os.path.abspath(table) if table else "", stale)
+        return _loaded(os.path.abspath(os.path.expanduser(table)) if table else "", stale)
 
 
 @cache

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from gemmtune.exact import Exact, check_machine, exact
+from gemmtune.named import path_of
 from gemmtune.torch import captures, kernels, streams
+from gemmtune.torch.arguments import check_numbers
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
@@ -305,13 +307,16 @@ def install(
     Raises:
         TableError: the table can't be read, is not what its hashes say, or is of another machine; nothing is installed.
         RuntimeError: this version of torch can't be overridden, or allows one override only and another library has it.
-        ValueError: torch does not have the dispatch key `key`, whose kernels `eager` calls need.
+        ValueError: an argument is no path or no number, or torch does not have the dispatch key `key`, whose kernels
+            `eager` calls need.
     """
     global _installed
     if "://" in str(table):
         raise TableError(f"{table} is a URL, and install() takes a file or a folder of `gemmtune export`: only "
                          "configure() asks a service or a database")  # fmt: skip
-    source = exact(Path(table), guard=True, min_gain=min_gain)
+    path = path_of(table, "table", "a table (….json) or a folder of `gemmtune export`")
+    check_numbers(eager_us=eager_us, **({} if min_gain is None else {"min_gain": min_gain}))
+    source = exact(path, guard=True, min_gain=min_gain)
     if programs := check_machine(table, source, this_machine(), stale):
         log.warning("%s: %s", table, programs)
     if not hasattr(torch.library, "get_kernel"):

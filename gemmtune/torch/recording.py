@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmtune.named import path_of
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
 from space.errors import ProblemError
@@ -159,10 +160,10 @@ def record(path: str | Path) -> Iterator[Recording]:
         path: replaced if it exists; left alone if the block fails.
 
     Raises:
+        ValueError: `path` is no path.
         ExportError: the file can't be written; before anything runs, where that shows by then.
     """
-    # The program may take hours, and change its folder.
-    recording, out = Recording(), Path(path).absolute()
+    recording, out = Recording(), path_of(path, "path", "the name of the list to write, as in shapes.csv")
     check_exportable(out)
     with _EAGER, _Mode(recording):
         yield recording

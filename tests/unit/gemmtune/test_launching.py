@@ -240,6 +240,14 @@ def test_a_table_of_another_driver_is_refused_with_what_differs(
     launching._loaded.cache_clear()
 
 
+def test_a_table_may_begin_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    assert launching._source("~/table.json", False).bests
+    launching._loaded.cache_clear()
+
+
 def test_threads_that_come_together_share_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(path: Path) -> Exact:
         time.sleep(0.1)
