@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import Refused, configure, gemm, install, record  # noqa: E402
+from gemmtune.torch import Refused, configure, gemm, install, kernels, op, operators, record  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
@@ -49,6 +49,20 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: st
             gemm(a.requires_grad_(), b, **options)
     with pytest.raises(Refused, match=said):
         gemm(a.detach(), b, out=torch.empty(4, 16, dtype=BF16, device=device), **options)
+
+
+@pytest.mark.parametrize("factor", ["alpha", "beta"])
+@pytest.mark.parametrize("wrong", [None, "2"])
+def test_factors_of_a_prepared_call_are_refused_too(
+    factor: str, wrong: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a, b), source, problem = operands(), torch.ones(4, 16, dtype=BF16), Gemm.of(4, 16, 32, epilogue="alpha+beta")
+    compute = operators.operator_of(problem, (4, 16), BF16, "none", torch.device("cpu"))
+    absent = kernels.Absent("planted", 0, (4, 16), BF16, compute)
+    monkeypatch.setattr(op, "prepared", lambda _: absent)
+    with pytest.raises(Refused, match=f"{factor} is {wrong!r}: give a number"):
+        gemm(a, b, source=source, **{"alpha": 2.0, factor: wrong})
+    assert torch.equal(gemm(a, b, source=source, alpha=2.0), torch.full((4, 16), 65.0, dtype=BF16))
 
 
 def test_integers_may_be_promoted_and_factors_may_be_of_numpy() -> None:
