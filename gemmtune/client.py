@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from tuner.fleet.service_client import ServiceClient, is_temporary
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
+_SHOWN: Final = '{"m": 16, "n": 4096, "k": 4096}'
 
 
 class GemmtuneError(Exception):
@@ -134,7 +135,7 @@ class Client(Managing):
         return self._best_of(self._service.document("GET", "/v1/best", params=query, has="source"))
 
     def best_many(
-        self, problems: Sequence[Mapping[str, int | str]], device: str | None = None, *, policy: str | None = None,
+        self, problems: Iterable[Mapping[str, int | str]], device: str | None = None, *, policy: str | None = None,
         neighbours: str | None = None,
     ) -> list[BestAnswer]:  # fmt: skip
         """The best known configs for any number of problems, in the same order.
@@ -148,11 +149,12 @@ class Client(Managing):
         """
         words = {"device": device, "policy": policy, "neighbours": neighbours}
         said = {name: word for name, word in words.items() if word}
+        problems = _listed(problems)
         answers: dict[int, BestAnswer] = {}
         waiting = list(range(len(problems)))
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
-            body = {"problems": [dict(problems[place]) for place in asked]} | said
+            body = {"problems": [problems[place] for place in asked]} | said
             items = self._service.items("POST", "/v1/best:batch", body)
             if len(items) != len(asked):
                 raise self._service.foreign()
@@ -276,3 +278,21 @@ def _problem(
     """The given fields of a problem; the service knows the defaults."""
     words = {"dtype": dtype, "layout": layout, "kind": kind}
     return {"m": m, "n": n, "k": k} | {name: word for name, word in words.items() if word is not None} | dict(fields)
+
+
+def _listed(problems: object) -> list[dict[str, Any]]:
+    """The problems of a batch.
+
+    Raises:
+        GemmtuneError: it is no list of them.
+    """
+    if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable):
+        detail = f"problems = {repr(problems)[:80]} is no list: give one, as in [{_SHOWN}]"
+        raise GemmtuneError(0, "bad-problem", detail)
+    listed = []
+    for place, each in enumerate(problems):
+        if not isinstance(each, Mapping):
+            detail = f"problems[{place}] = {repr(each)[:80]} names no fields: give each problem as in {_SHOWN}"
+            raise GemmtuneError(0, "bad-problem", detail)
+        listed.append(dict(each))
+    return listed
