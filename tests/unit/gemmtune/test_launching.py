@@ -216,6 +216,22 @@ def test_scales_are_two(calls: Calls, count: int) -> None:
     assert calls.noted == []
 
 
+def test_scales_that_are_one_array_are_refused(calls: Calls) -> None:
+    a, b = (Array(address, (16, 16), (16, 1), "fp8_e4m3", 0, None) for address in (0x1000, 0x2000))
+    out, scale = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None), Array(0x5000, (), (), "f32", 0, None)
+    wrong: Any = scale
+    with pytest.raises(ArrayRefused, match="scales are a Array: give a pair"):
+        gemmtune.launch(a, b, out, 5, scales=wrong, table=Path("table.json"))
+    assert calls.noted == []
+
+
+@pytest.mark.parametrize("stream", [None, object(), "5", 5.0])
+def test_a_stream_that_is_no_handle_is_refused(calls: Calls, stream: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArrayRefused, match=rf"stream is a {type(stream).__name__}: give its handle, as CuPy's \.ptr"):
+        launch(0, stream)
+    assert calls.noted == []
+
+
 def test_without_a_folder_for_builds_a_launch_is_refused(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise SettingsError("this user has no home folder: set HOME")
