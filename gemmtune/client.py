@@ -125,7 +125,7 @@ class Client(Managing):
             kind: the problem's kind; `gemm` by default.
             policy: the timing policy, as in `burst`; by default the one that decides what is served.
             neighbours: `pdl` if the kernels around it let the next one start early.
-            fields: further fields of the kind, as in `batch=8`.
+            fields: further fields of the kind, as in `batch=8`; `require="measured"` refuses any other answer.
 
         Raises:
             GemmtuneError: the problem is invalid, or the service can't be reached.
@@ -177,18 +177,24 @@ class Client(Managing):
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str | None = None,
-        layout: str | None = None, *, kind: str | None = None, **fields: int | str,
+        layout: str | None = None, *, kind: str | None = None, device: str | None = None, family: str | None = None,
+        arch: str | None = None, **fields: int | str,
     ) -> dict[str, Any]:  # fmt: skip
         """Checks a config against the rules: `legal`, `broken`, `nearest`, `derived`.
 
         Args:
             dtype, layout, kind, fields: as for `best`.
+            device: whose limits apply; the H200's by default.
+            family: of the config; by default the one that has these knobs.
+            arch: in place of a device, as in `sm_89`.
 
         Raises:
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        return self._service.document("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)}, has="legal")
+        words = {"device": device, "family": family, "arch": arch}
+        body = {"problem": problem, "knobs": dict(knobs)} | {name: word for name, word in words.items() if word}
+        return self._service.document("POST", "/v1/explain", body, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
         """All bests of a device; None if the table's content hash still is `content`.
