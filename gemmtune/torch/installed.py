@@ -69,7 +69,7 @@ class _Thread(threading.local):
         self.graphs: set[int] = set()
 
 
-@dataclass
+@dataclass(repr=False)
 class Installed:
     """An installed table; `remove` uninstalls it.
 
@@ -98,6 +98,11 @@ class Installed:
     _wanted: dict[Product, None] = field(default_factory=dict)
     _thread: _Thread = field(default_factory=_Thread)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __repr__(self) -> str:
+        # Interpreters print what a call returns: the table has megabytes of evidence and programs.
+        counts = f"{len(self.source.bests)} problems, {self.launched} launched, {self.passed} passed"
+        return f"<Installed of {self.source.device}: {counts}>"
 
     @contextmanager
     def off(self) -> Iterator[None]:
