@@ -33,7 +33,7 @@ from tuner.tables.importers.products import (
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
 #: Operators that multiply several times inside; a profiler's trace tells the single products.
-_INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
+_INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
 
@@ -153,8 +153,8 @@ _EAGER: Final = _Eager()
 def record(path: str | Path) -> Iterator[Recording]:
     """Records the products that run inside, and writes them as CSV at the end.
 
-    Products inside replayed CUDA graphs are not seen, and compiled functions run eagerly meanwhile, in
-    all threads.
+    Products inside replayed CUDA graphs and of other threads are not seen, but those of a backward pass are. Compiled
+    functions run eagerly meanwhile, in all threads.
 
     Args:
         path: replaced if it exists; left alone if the block fails.
