@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ from tuner.tables.shapes import Shapes, Tally, as_csv
 _INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
+#: In place of an option of the command line, which a program has not.
+_PLAIN: Final = "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
 
 
 class Recording:
@@ -47,7 +50,8 @@ class Recording:
     @property
     def shapes(self) -> Shapes:
         """Problems with counts, and the products that gemmtune does not tune."""
-        return self._tally.shapes()
+        found = self._tally.shapes()
+        return replace(found, left_out={_PLAIN if why == PLAIN_F32 else why: n for why, n in found.left_out.items()})
 
     def leave_out(self, reason: str) -> None:
         """Counts one call that is not listed."""

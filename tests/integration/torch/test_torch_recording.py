@@ -197,7 +197,7 @@ def test_our_own_products_are_listed(tmp_path: Path) -> None:
         Gemm.of(16, 32, 64, "fp8_e4m3_promoted", layout="nn", epilogue="scaled_rowwise"): 1,
     }
     f32, empty, refused = recording.shapes.left_out
-    assert f32.startswith("f32 products in full precision")
+    assert f32 == "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
     assert empty == "products without elements"
     assert refused.startswith("bias is (3,)")
     assert recording.shapes.notes == ("products whose rows lie apart in memory are listed as dense ones",)
