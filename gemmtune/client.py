@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from tuner.fleet.service_client import ServiceClient, is_temporary
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
+_SHOWN: Final = '{"m": 16, "n": 4096, "k": 4096}'
 
 
 class GemmtuneError(Exception):
@@ -124,7 +125,7 @@ class Client(Managing):
             kind: the problem's kind; `gemm` by default.
             policy: the timing policy, as in `burst`; by default the one that decides what is served.
             neighbours: `pdl` if the kernels around it let the next one start early.
-            fields: further fields of the kind, as in `batch=8`.
+            fields: further fields of the kind, as in `batch=8`; `require="measured"` refuses any other answer.
 
         Raises:
             GemmtuneError: the problem is invalid, or the service can't be reached.
@@ -134,7 +135,7 @@ class Client(Managing):
         return self._best_of(self._service.document("GET", "/v1/best", params=query, has="source"))
 
     def best_many(
-        self, problems: Sequence[Mapping[str, int | str]], device: str | None = None, *, policy: str | None = None,
+        self, problems: Iterable[Mapping[str, int | str]], device: str | None = None, *, policy: str | None = None,
         neighbours: str | None = None,
     ) -> list[BestAnswer]:  # fmt: skip
         """The best known configs for any number of problems, in the same order.
@@ -148,11 +149,12 @@ class Client(Managing):
         """
         words = {"device": device, "policy": policy, "neighbours": neighbours}
         said = {name: word for name, word in words.items() if word}
+        problems = _listed(problems)
         answers: dict[int, BestAnswer] = {}
         waiting = list(range(len(problems)))
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
-            body = {"problems": [dict(problems[place]) for place in asked]} | said
+            body = {"problems": [problems[place] for place in asked]} | said
             items = self._service.items("POST", "/v1/best:batch", body)
             if len(items) != len(asked):
                 raise self._service.foreign()
@@ -175,18 +177,24 @@ class Client(Managing):
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str | None = None,
-        layout: str | None = None, *, kind: str | None = None, **fields: int | str,
+        layout: str | None = None, *, kind: str | None = None, device: str | None = None, family: str | None = None,
+        arch: str | None = None, **fields: int | str,
     ) -> dict[str, Any]:  # fmt: skip
         """Checks a config against the rules: `legal`, `broken`, `nearest`, `derived`.
 
         Args:
             dtype, layout, kind, fields: as for `best`.
+            device: whose limits apply; the H200's by default.
+            family: of the config; by default the one that has these knobs.
+            arch: in place of a device, as in `sm_89`.
 
         Raises:
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        return self._service.document("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)}, has="legal")
+        words = {"device": device, "family": family, "arch": arch}
+        body = {"problem": problem, "knobs": dict(knobs)} | {name: word for name, word in words.items() if word}
+        return self._service.document("POST", "/v1/explain", body, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
         """All bests of a device; None if the table's content hash still is `content`.
@@ -276,3 +284,21 @@ def _problem(
     """The given fields of a problem; the service knows the defaults."""
     words = {"dtype": dtype, "layout": layout, "kind": kind}
     return {"m": m, "n": n, "k": k} | {name: word for name, word in words.items() if word is not None} | dict(fields)
+
+
+def _listed(problems: object) -> list[dict[str, Any]]:
+    """The problems of a batch.
+
+    Raises:
+        GemmtuneError: it is no list of them.
+    """
+    if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable):
+        detail = f"problems = {repr(problems)[:80]} is no list: give one, as in [{_SHOWN}]"
+        raise GemmtuneError(0, "bad-problem", detail)
+    listed = []
+    for place, each in enumerate(problems):
+        if not isinstance(each, Mapping):
+            detail = f"problems[{place}] = {repr(each)[:80]} names no fields: give each problem as in {_SHOWN}"
+            raise GemmtuneError(0, "bad-problem", detail)
+        listed.append(dict(each))
+    return listed

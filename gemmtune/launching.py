@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,9 +83,7 @@ def launch(
     from workers.cuda.device import current
     from workers.cuda.driver import CudaError
 
-    given = () if scales is None else tuple(scales)
-    if len(given) not in (0, 2):
-        raise ArrayRefused(f"scales are {len(given)}: give two, that of a and that of b; no kernel scales out")
+    stream, given = _handle(stream), () if scales is None else _pair(scales)
     try:
         # torch gives no array of another GPU than the current one away, and orders the streams of that one alone.
         with current(device):
@@ -106,6 +105,33 @@ def launch(
             call.on(*(array.address for array in (*arrays, *factors)))
     except (CudaError, SpaceError, WorkerError, TunerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
+
+
+def _handle(stream: object) -> int:
+    """A stream's handle.
+
+    Raises:
+        ArrayRefused: it is something else, as a library's own object is.
+    """
+    try:
+        return index(stream)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ArrayRefused(
+            f"stream is a {type(stream).__name__}: give its handle, as CuPy's .ptr or torch's .cuda_stream, or 0"
+        ) from error
+
+
+def _pair(scales: object) -> tuple[Any, Any]:
+    """The scales of A and of B.
+
+    Raises:
+        ArrayRefused: they are not two.
+    """
+    if not isinstance(scales, tuple | list):
+        raise ArrayRefused(f"scales are a {type(scales).__name__}: give a pair, (that of a, that of b)")
+    if len(scales) != 2:
+        raise ArrayRefused(f"scales are {len(scales)}: give two, that of a and that of b; no kernel scales out")
+    return scales[0], scales[1]
 
 
 class _Call:
@@ -260,7 +286,7 @@ def _source(table: str, stale: bool) -> Exact:
     # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
     # before its capture would not be found in it. A path is meant from the folder that the program is in now.
     with _LOCK:
-        return _loaded(os.path.abspath(table) if table else "", stale)
+        return _loaded(os.path.abspath(os.path.expanduser(table)) if table else "", stale)
 
 
 @cache

@@ -76,9 +76,9 @@ class Reading:
         """Every rule of every family, or of one."""
         return self._service.items("GET", "/v1/rules", params={"family": family} if family is not None else None)
 
-    def rule(self, rule: str) -> Document:
-        """One rule."""
-        return self._ask(f"/v1/rules/{quote(rule, safe='')}")
+    def rule(self, rule: str, family: str | None = None) -> Document:
+        """One rule; `family` says whose, where several have it."""
+        return self._ask(f"/v1/rules/{quote(rule, safe='')}", family=family)
 
     def space(
         self, m: int, n: int, k: int, *, device: str | None = None, family: str | None = None, legal: bool = False,
@@ -101,11 +101,12 @@ class Reading:
         return self._ask("/v1/funnel", m=m, n=n, k=k, device=device, legal=_flag(legal), **fields)
 
     def explain_neighbours(
-        self, m: int, n: int, k: int, knobs: Mapping[str, int | str], *, device: str | None = None, **fields: int | str
-    ) -> Document:
+        self, m: int, n: int, k: int, knobs: Mapping[str, int | str], *, device: str | None = None,
+        family: str | None = None, arch: str | None = None, **fields: int | str,
+    ) -> Document:  # fmt: skip
         """`explain`, with the state of every value of every knob."""
-        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device}
-        return self._service.document("POST", "/v1/explain:neighbours", body)
+        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device, "family": family}
+        return self._service.document("POST", "/v1/explain:neighbours", body | ({"arch": arch} if arch else {}))
 
     def rounds(self, **filters: str | int) -> Iterator[Document]:
         """Rounds, newest first; `filters` are `worker`, `campaign`, `status` and `since`."""
@@ -131,13 +132,13 @@ class Reading:
         """The kinds of layouts, and the words that their parameters take."""
         return self._ask("/v1/layouts")
 
-    def layout(self, kind: str, **parameters: str | int) -> Document:
+    def layout(self, name: str, **parameters: str | int) -> Document:
         """One layout, as in `layout("swizzle", mode="64B")`; /openapi.json lists the parameters."""
-        return self._ask(f"/v1/layouts/{quote(kind, safe='')}", **parameters)
+        return self._ask(f"/v1/layouts/{quote(name, safe='')}", **parameters)
 
-    def layout_drawing(self, kind: str, **parameters: str | int) -> str:
+    def layout_drawing(self, name: str, **parameters: str | int) -> str:
         """One layout as SVG; parameters as `layout` takes them."""
-        drawn = self._service.fetch(f"/v1/layouts/{quote(kind, safe='')}", parameters | {"format": "svg"})
+        drawn = self._service.fetch(f"/v1/layouts/{quote(name, safe='')}", parameters | {"format": "svg"})
         try:
             return drawn.decode()
         except UnicodeDecodeError as error:

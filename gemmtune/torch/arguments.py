@@ -1,7 +1,8 @@
-"""Arguments of `gemm`, checked before torch's dispatcher sees them: it answers with the schema of an operator."""
+"""Arguments, checked before torch's dispatcher sees them: it answers with the schema of an operator."""
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Final
 
@@ -72,3 +73,14 @@ def check_factors(graded: bool, **factors: object) -> None:
         # A compiled function's numbers may be symbols, which the operator checks.
         elif not isinstance(factor, int | float) and not (is_compiling() or isinstance(factor, Real)):
             raise Refused(f"{name} is {factor!r}: give a number")
+
+
+def check_numbers(**given: object) -> None:
+    """Checks that arguments are numbers: no gain exceeds one that isn't, and every product would be left to torch.
+
+    Raises:
+        ValueError: one is something else.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Real) or math.isnan(value):
+            raise ValueError(f"{name} = {value!r} is no number: give one, or leave it out")

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from gemmtune.exact import Exact, check_machine, exact
+from gemmtune.named import path_of
 from gemmtune.torch import captures, kernels, streams
+from gemmtune.torch.arguments import check_numbers
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
@@ -67,7 +69,7 @@ class _Thread(threading.local):
         self.graphs: set[int] = set()
 
 
-@dataclass
+@dataclass(repr=False)
 class Installed:
     """An installed table; `remove` uninstalls it.
 
@@ -96,6 +98,11 @@ class Installed:
     _wanted: dict[Product, None] = field(default_factory=dict)
     _thread: _Thread = field(default_factory=_Thread)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __repr__(self) -> str:
+        # Interpreters print what a call returns: the table has megabytes of evidence and programs.
+        counts = f"{len(self.source.bests)} problems, {self.launched} launched, {self.passed} passed"
+        return f"<Installed of {self.source.device}: {counts}>"
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -305,13 +312,16 @@ def install(
     Raises:
         TableError: the table can't be read, is not what its hashes say, or is of another machine; nothing is installed.
         RuntimeError: this version of torch can't be overridden, or allows one override only and another library has it.
-        ValueError: torch does not have the dispatch key `key`, whose kernels `eager` calls need.
+        ValueError: an argument is no path or no number, or torch does not have the dispatch key `key`, whose kernels
+            `eager` calls need.
     """
     global _installed
     if "://" in str(table):
         raise TableError(f"{table} is a URL, and install() takes a file or a folder of `gemmtune export`: only "
                          "configure() asks a service or a database")  # fmt: skip
-    source = exact(Path(table), guard=True, min_gain=min_gain)
+    path = path_of(table, "table", "a table (….json) or a folder of `gemmtune export`")
+    check_numbers(eager_us=eager_us, **({} if min_gain is None else {"min_gain": min_gain}))
+    source = exact(path, guard=True, min_gain=min_gain)
     if programs := check_machine(table, source, this_machine(), stale):
         log.warning("%s: %s", table, programs)
     if not hasattr(torch.library, "get_kernel"):

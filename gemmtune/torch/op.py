@@ -92,7 +92,12 @@ def gemm(
         ):  # fmt: skip
             if out is not None:
                 increment_version(out)
-            return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+            try:
+                return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+            except TypeError:
+                # Factors are looked at only now: of a call that is right, even that would take time.
+                check_factors(graded, alpha=alpha, beta=beta)
+                raise
     check_dense(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
     check_options(a, activation, promoted)
     check_factors(graded, alpha=alpha, beta=beta)

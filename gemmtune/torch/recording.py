@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gemmtune.named import path_of
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
 from space.errors import ProblemError
@@ -32,9 +34,11 @@ from tuner.tables.importers.products import (
 from tuner.tables.shapes import Shapes, Tally, as_csv
 
 #: Operators that multiply several times inside; a profiler's trace tells the single products.
-_INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
+_INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
+#: In place of an option of the command line, which a program has not.
+_PLAIN: Final = "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
 
 
 class Recording:
@@ -46,7 +50,8 @@ class Recording:
     @property
     def shapes(self) -> Shapes:
         """Problems with counts, and the products that gemmtune does not tune."""
-        return self._tally.shapes()
+        found = self._tally.shapes()
+        return replace(found, left_out={_PLAIN if why == PLAIN_F32 else why: n for why, n in found.left_out.items()})
 
     def leave_out(self, reason: str) -> None:
         """Counts one call that is not listed."""
@@ -152,17 +157,17 @@ _EAGER: Final = _Eager()
 def record(path: str | Path) -> Iterator[Recording]:
     """Records the products that run inside, and writes them as CSV at the end.
 
-    Products inside replayed CUDA graphs are not seen, and compiled functions run eagerly meanwhile, in
-    all threads.
+    Products inside replayed CUDA graphs and of other threads are not seen, but those of a backward pass are. Compiled
+    functions run eagerly meanwhile, in all threads.
 
     Args:
         path: replaced if it exists; left alone if the block fails.
 
     Raises:
+        ValueError: `path` is no path.
         ExportError: the file can't be written; before anything runs, where that shows by then.
     """
-    # The program may take hours, and change its folder.
-    recording, out = Recording(), Path(path).absolute()
+    recording, out = Recording(), path_of(path, "path", "the name of the list to write, as in shapes.csv")
     check_exportable(out)
     with _EAGER, _Mode(recording):
         yield recording

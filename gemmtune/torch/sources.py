@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os.path import expanduser  # which leaves an unknown user's name as it is
 from pathlib import Path
@@ -21,7 +22,7 @@ from space.problem import Problem
 from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
-from tuner.files import is_folder
+from tuner.files import is_endless, is_folder
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
@@ -165,7 +166,7 @@ def configure(
     """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
     Args:
-        source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), a folder of
+        source: a service's URL (`http://…`), a table from `gemmtune export --format json`, a folder of
             `--format bundle`, which needs neither a compiler nor a store, or a database (a path or a SQLAlchemy URL).
             Default: the store of the settings.
         trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and
@@ -231,7 +232,7 @@ def _open(asked: _Configuration) -> Source:
     path = Path(text)
     if text and is_folder(path):
         return exact(path)
-    if text.endswith(".json"):
+    if text.endswith(".json") or (text and _is_object(path)):
         document = read_document(path)
         bests = TableBests(bests_in(document, path))
         return Bests(bests, trusted, neighbours, library_in(document, path))
@@ -245,6 +246,15 @@ def _open(asked: _Configuration) -> Source:
 def _from_anywhere(text: str) -> str:
     """A path as it is from every folder: a program may change its own before its first product."""
     return text if "://" in text else str(Path(expanduser(text)).absolute())
+
+
+def _is_object(path: Path) -> bool:
+    """Whether a file begins as a table does, whatever its name: stores are SQLite's."""
+    if is_endless(path):
+        return False
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        return file.read(1) == b"{"
+    return False
 
 
 def _check_there(text: str) -> None:

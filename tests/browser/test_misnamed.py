@@ -21,3 +21,11 @@ def test_a_filter_that_nobody_knows_is_no_empty_page(opened: Opener) -> None:
 
 def test_a_ladder_of_a_card_without_bests_does_not_say_that_nothing_is_measured(opened: Opener) -> None:
     opened("/ladder?device=l4").wait_for_selector("main .sentence:has-text('Nothing is measured on NVIDIA L4 yet')")
+
+
+def test_no_products_at_all_are_not_answered_as_one(opened: Opener) -> None:
+    page = opened("/?m=16&n=16&k=16&batch=0")
+    page.wait_for_selector("main [role=status]:has-text('“b0” is no dtype, layout, batch or epilogue')")
+    # The digits of a dtype are no extent.
+    page.fill("#shape", "fp16 16x24x32 b3 relu")
+    page.wait_for_selector("main h2:has-text('fp16 nt 16×24×32 ×3 relu')")

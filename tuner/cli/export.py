@@ -11,6 +11,7 @@ import typer
 
 from space.devices import profile_named
 from space.errors import ConfigError
+from space.kind import problem_from_key
 from tuner.answering.answers import policy_of
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, same_place
 from tuner.cli.output import say
@@ -18,6 +19,7 @@ from tuner.cli.query import Neighbours
 from tuner.cli.shape_options import BlockScaledAs, Ms, Tf32, Tp, asked_of, shapes_told
 from tuner.evidence.store import Store
 from tuner.files import export_file, export_files, export_folder
+from tuner.hints import tune_command
 from tuner.settings import settings
 from tuner.tables.exporters import EXPORTERS, Exporter, exporter_named, json_table
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
@@ -199,16 +201,17 @@ def _forbidden(found: _Found) -> list[str]:
 
 def _changed(changed: list[Mapping[str, Any]], place: str) -> list[str]:
     """Lines that say how many entries are stale, and what measures them again; none without any."""
-    replays = sum(entry["device_kind"] == "recorded" for entry in changed)
+    replays = [problem_from_key(entry["problem"]["key"]) for entry in changed if entry["device_kind"] == "recorded"]
+    tune, first = tune_command(replays[0]) if replays else "", "" if len(replays) == 1 else "the first of them "
     lines = []
     # On a GPU `retune` takes up what a GPU measured; a replay would only be replayed.
-    for count, what, again in (
-        (len(changed) - replays, "or NVRTC has changed since", "gemmtune retune --stale"),
-        (replays, "has changed since a GPU's times were recorded", "gemmtune tune"),
+    for count, what, again, which in (
+        (len(changed) - len(replays), "or NVRTC has changed since", "gemmtune retune --stale", ""),
+        (len(replays), "has changed since a GPU's times were recorded", tune, first),
     ):
         said = "entry is stale: its kernel" if count == 1 else "entries are stale: their kernels"
         then = what if count == 1 else what.replace("has", "have")
-        lines += [f"{count:,} {said} {then}; `{again}{place}` measures again on the GPU"] if count else []
+        lines += [f"{count:,} {said} {then}; `{again}{place}` measures {which}again on the GPU"] if count else []
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
@@ -18,19 +17,22 @@ from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import counted, notes, say
 from tuner.cli.tune import say_device
-from tuner.errors import NothingCorrect
+from tuner.errors import DeviceError, NothingCorrect
 from tuner.exits import EXIT_NOTHING
 from tuner.files import whole_file
 from tuner.settings import settings
 from tuner.studying import recorder
 from tuner.studying.guidance import guidance_for
-from tuner.studying.open_worker import open_worker
+from tuner.studying.open_worker import driver_present, open_worker
+from tuner.tables.importers.source import Source
 from tuner.tables.problems import from_fields
 from workers.errors import DriverError, RecordingError, RecordingExists
 from workers.measurement import Measurement
 from workers.recording import check_folder, check_writable, file_name, read_recording
 
 _LINE_EVERY = 50
+_MOST_CHARACTERS: Final = 64 << 20
+_SHOWN: Final = '{"name": "square", "m": 4096, "n": 4096, "k": 4096}'
 _PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
 Listed = TypeVar("Listed")
 
@@ -57,6 +59,10 @@ def record(
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
     failed: list[str] = []
+    if (device == "auto" or device.startswith("cuda:")) and not driver_present():
+        # To replay instead, as other commands may, would record nothing.
+        raise DeviceError("record measures a GPU, and no NVIDIA driver answers here (libcuda.so.1 with a GPU): run it "
+                          "on the machine of the card")  # fmt: skip
     with ExitStack() as opened:
         worker = opened.enter_context(open_worker(device, settings()))
         if worker.facts.kind == "recorded":
@@ -152,16 +158,13 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     Raises:
         ProblemError: the file is unreadable or not a list of problems, or lacks a name in `only`.
     """
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
-    except ProblemError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProblemError(
-            f"{path} is not a list of problems ({error}): give a JSON list of objects with name and the fields of a "
-            "problem"
-        ) from error
+    entries = Source(path).document(_MOST_CHARACTERS)
+    if not (isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries)):
+        raise ProblemError(f"{path} is not a list of problems: give a JSON list of objects, as in [{_SHOWN}]")
+    for number, entry in enumerate(entries, 1):
+        if "name" not in entry:
+            raise ProblemError(f"{path}, entry {number} has no name: name each problem, as in {_SHOWN}")
+    named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
     if missing := set(only or ()) - {name for name, _ in named}:
         raise ProblemError(f"{', '.join(sorted(missing))}: not in {path}")
     return [(name, problem) for name, problem in named if not only or name in only]

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,7 +21,7 @@ from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.exits import EXIT_NOTHING
 from tuner.settings import settings
-from tuner.studying.guidance import guidance_for
+from tuner.studying.guidance import Guidance, guidance_for
 from tuner.studying.open_worker import driver_present, open_worker
 from tuner.studying.records import Budget
 from tuner.studying.retune import Retuned, Stale, compare
@@ -49,29 +50,29 @@ def retune(
     The slowest problems come first. Exits with 6 if one could not be measured: its old best stays served, marked stale.
     """
     ends = time.monotonic() + (math.inf if seconds is None else seconds)
-    listed, done, of = list[Stale](), list[Retuned](), 0
-    with existing_store(db) as store:
-        for worker, bests in _workers(store, device):
+    listed, done, of = list[tuple[Worker, Guidance, list[Stale]]](), list[Retuned](), 0
+    with existing_store(db) as store, ExitStack() as opened:
+        for worker, bests in _workers(store, device, opened):
             ours = [best for best in bests if best.device_kind == worker.facts.kind]
             guidance = guidance_for(worker.facts.name, settings().model_dir)
             of += sum(best.served for best in ours)
             compared = compare(store, worker, ours, guidance.model_of(worker.facts.name))
             chosen = sorted((one for one in compared if one.changes or not stale), key=lambda one: -one.best.median_us)
-            listed += chosen
-            if dry_run:
-                continue
+            listed.append((worker, guidance, chosen))
+        total = sum(len(chosen) for *_, chosen in listed)
+        for worker, guidance, chosen in () if dry_run else listed:
             for again in measure_again(store, worker, chosen, Budget(candidates), guidance, ends - time.monotonic()):
                 done.append(again)
-                notes.print(f"{len(done)}/{len(listed)}  {_line(again)}")
+                notes.print(f"{len(done)}/{total}  {_line(again)}")
     if dry_run:
-        _show_stale(listed, of, as_json)
+        _show_stale([one for *_, chosen in listed for one in chosen], of, as_json)
         return
-    _show_retuned(done, len(listed) - len(done), as_json, "rerun to go on" if stale else _AGAIN)
+    _show_retuned(done, total - len(done), as_json, "rerun to go on" if stale else _AGAIN)
     if any(each.best is None for each in done):
         raise typer.Exit(EXIT_NOTHING)
 
 
-def _workers(store: Store, device: str) -> Iterator[tuple[Worker, Sequence[Best]]]:
+def _workers(store: Store, device: str, opened: ExitStack) -> Iterator[tuple[Worker, Sequence[Best]]]:
     """The worker that the device names, with the device's bests; without a GPU, a worker for each recording from which
     problems of bests are answered, with these.
     """
@@ -80,10 +81,10 @@ def _workers(store: Store, device: str) -> Iterator[tuple[Worker, Sequence[Best]
         for best in store.bests_by_policy(DEFAULT_DEVICE):
             answered[word_for(device, best.problem)].append(best)
     for place, word in enumerate(answered or [device]):
-        with open_worker(word, settings()) as worker:
-            if not place:
-                say_device(worker.facts)
-            yield worker, answered[word] if answered else store.bests_by_policy(worker.facts.name)
+        worker = opened.enter_context(open_worker(word, settings()))
+        if not place:
+            say_device(worker.facts)
+        yield worker, answered[word] if answered else store.bests_by_policy(worker.facts.name)
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:

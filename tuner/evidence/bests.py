@@ -20,7 +20,7 @@ from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, 
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
-from tuner.evidence.picks import precedence
+from tuner.evidence.picks import DEPLOYED, precedence
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.refutations import refuting
 from tuner.evidence.similarity import REACH, octaves
@@ -66,7 +66,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     The database refuses a best whose measurement is missing or not correct.
 
     Returns:
-        Sentences on those that did not become best, with the reasons.
+        Sentences on those that did not become best, or are not served, with the reasons.
     """
     first = found[0]
     of = {"problem_id": problem_id(session, first.problem), "device_id": device_id(session, first.device,
@@ -74,7 +74,7 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
     # First: waits for any other writer of bests before a row is read.
     changes.lock(session, "best")
     rows = rows_of(session, of)
-    remarks, taken, newest = list[str](), False, first.winner.provenance
+    remarks, taken, accepted, newest = list[str](), False, False, first.winner.provenance
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
@@ -95,8 +95,10 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
         if wrong_in := refuting(session, rows[policy].measurement_id):
             remove(session, rows.pop(policy), f"measurement {wrong_in} found its build wrong")
             taken = True
-    if taken and rows:
-        serve(session, first.problem, first.device, newest, rows)
+    served = serve(session, first.problem, first.device, newest, rows) if taken and rows else ""
+    if accepted and served in DEPLOYED and first.policy not in DEPLOYED:
+        remarks.append(f"measurement {first.winner.id} of {first.problem.shape} on {first.device} is best under "
+                       f"{first.policy}, and not served: {served} decides, under which another one stands")  # fmt: skip
     return remarks
 
 
@@ -164,10 +166,14 @@ def remove(session: Session, row: BestRow, reason: str) -> None:
 
 def serve(
     session: Session, problem: Problem, device: str, newest: Provenance | None, rows: Mapping[str, BestRow]
-) -> None:
-    """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any.
+) -> str:
+    """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any under
+    which programs run.
 
     A best under a policy of another version, which this one can't read, is served only where there is no other.
+
+    Returns:
+        The policy of the served one.
     """
     ran = newest.program if newest else None
     programs = {
@@ -181,6 +187,9 @@ def serve(
     }
     order = [policy.value for policy in precedence(problem, device) if policy.value in programs] or sorted(programs)
     chosen = next((policy for policy in order if programs[policy] == ran), order[0])
+    # What no program with plain neighbours sees, as times of an old recording, decides only where all are such.
+    if chosen not in DEPLOYED and order[0] in DEPLOYED:
+        chosen = order[0]
     session.execute(
         update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),
         execution_options={"synchronize_session": False},
@@ -194,6 +203,7 @@ def serve(
         update(BestRow).where(BestRow.id == served.id).values(served=True, version=version),
         execution_options={"synchronize_session": False},
     )
+    return chosen
 
 
 def roll_back(session: Session, problem: Problem, device: str, number: int) -> int:

@@ -176,12 +176,11 @@ class ServiceClient:
 
         Raises:
             Unreachable: no response, or a temporary refusal.
-            FleetError: a permanent refusal, by its subclass where it has one, or a response that is not JSON.
+            FleetError: a permanent refusal, by its subclass where it has one, or a body that is not JSON.
         """
         response = self._response(
             method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
-            # NumPy's whole numbers are none of JSON's.
-            content=None if body is None else json.dumps(body, allow_nan=False, default=index).encode(),
+            content=None if body is None else self._written(body),
             headers={"Content-Type": "application/json"} | self._sendable(headers or {}),
         )  # fmt: skip
         try:
@@ -291,6 +290,14 @@ class ServiceClient:
             raise self.foreign() from error
         self._check(response.status_code, response.headers, lambda: response.content)
         return response
+
+    def _written(self, body: object) -> bytes:
+        try:
+            # NumPy's whole numbers are none of JSON's.
+            return json.dumps(body, allow_nan=False, default=index).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            detail = f"this request is no JSON ({error}): give texts, finite numbers of Python, lists and mappings"
+            raise self._error_of(0, "bad-body", detail) from error
 
     def _sendable(self, headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items():

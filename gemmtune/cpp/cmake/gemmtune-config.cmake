@@ -1,7 +1,8 @@
 # find_package(gemmtune) gives gemmtune::gemmtune, headers on the CUDA driver API, and, where the toolkit has cuBLASLt,
 # gemmtune::cublaslt for gemmtune/cublaslt.hpp.
 # cmake -Dgemmtune_DIR=$(python -c "import gemmtune, pathlib; print(pathlib.Path(gemmtune.__file__).parent / 'cpp/cmake')")
-find_package(CUDAToolkit REQUIRED)
+include(CMakeFindDependencyMacro)
+find_dependency(CUDAToolkit)
 if(NOT TARGET gemmtune::gemmtune)
   add_library(gemmtune::gemmtune INTERFACE IMPORTED)
   set_target_properties(gemmtune::gemmtune PROPERTIES

@@ -203,6 +203,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mock:
     problems = {"one": PROBLEM, "two": PROBLEM.resized(8, 8, 8)}
     listed = [{"name": name, **problem.fields()} for name, problem in problems.items()]
     (tmp_path / "list.json").write_text(json.dumps(listed))
+    monkeypatch.setattr("tuner.cli.record.driver_present", lambda: True)
     monkeypatch.setattr("tuner.cli.record.open_worker", lambda *_: nullcontext(Mock(facts=FACTS)))
     monkeypatch.setattr("tuner.studying.recorder.record", taken := Mock())
     return taken
@@ -244,6 +245,7 @@ def test_a_problem_that_was_not_recorded_is_told_in_the_one_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "list.json").write_text(json.dumps([{"name": "one", **PROBLEM.fields()}]))
+    monkeypatch.setattr("tuner.cli.record.driver_present", lambda: True)
     monkeypatch.setattr("tuner.cli.record.open_worker", lambda *_: nullcontext(Mock(facts=FACTS)))
     monkeypatch.setattr("tuner.studying.recorder.record", Mock(side_effect=NothingCorrect("none is correct")))
     ran = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "store.db")})(
@@ -251,6 +253,38 @@ def test_a_problem_that_was_not_recorded_is_told_in_the_one_document(
     )
     assert (ran.code, ran.json) == (6, {"recorded": [], "failed": ["one: none is correct"]})
     assert "1 of 1 problems were not recorded: one: none is correct" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "list.json cannot be read (No such file or directory): give a file of shapes"),
+        (b"m,n,k\n16,16,16\n", "list.json is not valid JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"\xff[]", "list.json, line 1 cannot be read: it is not UTF-8 (invalid start byte); save it as UTF-8"),
+        (b"{}", 'list.json is not a list of problems: give a JSON list of objects, as in [{"name": "square", '),
+        (b"[]", "list.json is not a list of problems: give a JSON list of objects, as in ["),
+        (b"[[1]]", "list.json is not a list of problems: give a JSON list of objects, as in ["),
+        (b'[{"m":1}]', "list.json, entry 1 has no name: name each problem, as in "),
+        (b'[{"name":"one"}]', "one: a gemm problem needs m, n, k"),
+    ],
+    ids=str,
+)
+def test_a_list_to_record_that_is_none_is_one_sentence(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "list.json").write_bytes(content)
+    ran = recorded(tmp_path, "out")
+    assert ran.code == 3
+    assert said in ran.sentence
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "auto"), ("--device", "cuda:1")])
+def test_without_a_gpu_nothing_can_be_recorded(
+    recorder: Mock, tmp_path: Path, device: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.record.driver_present", lambda: False)
+    ran = recorded(tmp_path, "out", *device)
+    assert (ran.code, recorder.called) == (4, False)
+    assert ran.sentence.endswith("(libcuda.so.1 with a GPU): run it on the machine of the card")
 
 
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:

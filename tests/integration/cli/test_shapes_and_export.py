@@ -260,8 +260,8 @@ def test_an_export_counts_as_stale_what_is_answered_as_stale(folder: Path) -> No
     assert said == [
         f"1 entry is stale: its kernel or NVRTC has changed since; `gemmtune retune --stale {place}` measures again on "
         "the GPU",
-        f"1 entry is stale: its kernel has changed since a GPU's times were recorded; `gemmtune tune {place}` measures "
-        "again on the GPU",
+        "1 entry is stale: its kernel has changed since a GPU's times were recorded; `gemmtune tune 88x4096x4096 "
+        f"{place}` measures again on the GPU",
     ]
 
 

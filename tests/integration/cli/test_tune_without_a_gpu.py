@@ -65,6 +65,14 @@ def test_a_retune_replays_the_same_recording_and_changes_nothing(shell: Shell) -
     assert (before["source"], after["config"], after["time_us"]) == ("measured", before["config"], before["time_us"])
 
 
+def test_a_retune_counts_what_several_recordings_answer(shell: Shell) -> None:
+    # The first set alone holds one of them.
+    for shape in ("64x6144x4096", "512x512x512"):
+        shell("tune", shape, "--candidates", "2")
+    said = shell("retune", "--candidates", "2").err
+    assert re.findall(r"^(\d/\d)  ", said, re.MULTILINE) == ["1/2", "2/2"]
+
+
 def test_a_best_of_an_older_recording_is_retuned_by_the_one_that_answers(shell: Shell) -> None:
     shape = "4096x4096x4096"
     answered = shell("best", shape, "--json").json

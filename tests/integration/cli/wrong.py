@@ -229,7 +229,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("worker run --url http://127.0.0.1:9 --device recorded:h200 --device gpu1", 4, "'gpu1' is unknown: use one of"),
     # files
     ("record missing.json --out {home}/x", 3, "missing.json"),
-    ("record {home} --out {home}/x", 3, "is not a list of problems"),
+    ("record {home} --out {home}/x", 3, "cannot be read (Is a directory)"),
     ("recordings save {home}/x --db {home}/none.db", 5, "is not there"),
     ("recordings list {home}", 4, "contains no recording"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),

@@ -146,6 +146,17 @@ def test_the_policy_that_decides_stays_served_where_an_older_program_only_wins_u
     assert (early.median_us, early.served) == (9.5, False)
 
 
+@pytest.mark.parametrize("by", [PROVENANCE, OTHER_KERNELS])
+def test_times_that_no_program_sees_take_no_place_of_those_that_decide(store: Store, by: Provenance) -> None:
+    offer(store, 20.0, policy=Policy.ROUNDS)
+    assert served_us(store) == 20.0
+    offer(store, 22.0, policy=Policy.CHAIN)
+    (remark,) = offer(store, 10.0, by, Policy.ROUNDS)
+    assert remark.endswith("is best under rounds, and not served: chain decides, under which another one stands")
+    assert served_us(store) == 22.0
+    assert [each.median_us for each in store.bests_by_policy(DEVICE)] == [22.0, 10.0]
+
+
 @pytest.mark.parametrize("newer", [True, False])
 def test_a_provenance_of_another_version_stops_no_later_best(store: Store, newer: bool) -> None:
     with store.transaction(writes=True) as session:

@@ -1,15 +1,19 @@
-"""Arguments of `gemm` and `configure` that are no operands at all: each is refused in a sentence of ours."""
+"""Arguments that are no operands at all: each is refused in a sentence of ours."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import Refused, configure, gemm, install  # noqa: E402
+from gemmtune.torch import Refused, configure, gemm, install, kernels, op, operators, record  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
+from tuner.tables.entries import canonical  # noqa: E402
 
 BF16 = torch.bfloat16
 Tensor = torch.Tensor
@@ -45,6 +49,20 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: st
             gemm(a.requires_grad_(), b, **options)
     with pytest.raises(Refused, match=said):
         gemm(a.detach(), b, out=torch.empty(4, 16, dtype=BF16, device=device), **options)
+
+
+@pytest.mark.parametrize("factor", ["alpha", "beta"])
+@pytest.mark.parametrize("wrong", [None, "2"])
+def test_factors_of_a_prepared_call_are_refused_too(
+    factor: str, wrong: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a, b), source, problem = operands(), torch.ones(4, 16, dtype=BF16), Gemm.of(4, 16, 32, epilogue="alpha+beta")
+    compute = operators.operator_of(problem, (4, 16), BF16, "none", torch.device("cpu"))
+    absent = kernels.Absent("planted", 0, (4, 16), BF16, compute)
+    monkeypatch.setattr(op, "prepared", lambda _: absent)
+    with pytest.raises(Refused, match=f"{factor} is {wrong!r}: give a number"):
+        gemm(a, b, source=source, **{"alpha": 2.0, factor: wrong})
+    assert torch.equal(gemm(a, b, source=source, alpha=2.0), torch.full((4, 16), 65.0, dtype=BF16))
 
 
 def test_integers_may_be_promoted_and_factors_may_be_of_numpy() -> None:
@@ -100,3 +118,29 @@ def test_sources_and_words_that_are_none_are_refused(options: dict[str, Any], sa
 def test_a_table_to_install_is_no_url(url: str) -> None:
     with pytest.raises(TableError, match=f"{url} is a URL, and .* only configure"):
         install(url)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"table.json", ""])
+def test_what_is_no_path_is_neither_installed_nor_recorded(given: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ValueError, match=f"table = {given!r} is no path: give a table"):
+        install(given)
+    with pytest.raises(ValueError, match=f"path = {given!r} is no path: give the name of the list"), record(given):
+        pass
+
+
+def test_a_home_folder_is_the_same_for_tables_and_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with record("~/shapes.csv"):
+        pass
+    assert [path.name for path in tmp_path.rglob("*.csv")] == ["shapes.csv"]
+    assert (tmp_path / "home" / "shapes.csv").exists()
+    with pytest.raises(TableError, match=f"{tmp_path}/home/table.json can't be read"):
+        install("~/table.json")
+
+
+@pytest.mark.parametrize("options", [{"min_gain": "1.02"}, {"min_gain": float("nan")}, {"eager_us": None}], ids=str)
+def test_gains_and_times_that_are_no_numbers_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(Gemm.of(8, 8, 8)))))
+    with pytest.raises(ValueError, match=f"{next(iter(options))} = .* is no number: give one"):
+        install(tmp_path / "table.json", **options)

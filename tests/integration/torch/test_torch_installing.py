@@ -52,6 +52,12 @@ def test_a_table_is_off_until_the_last_thread_leaves(written: Path) -> None:
     assert launches(made) == 1
 
 
+def test_an_interpreter_prints_no_table(written: Path) -> None:
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    launches(made)
+    assert repr(made) == "<Installed of NVIDIA H200: 4 problems, 1 launched, 0 passed>"
+
+
 def test_what_is_removed_while_it_is_off_stays_removed(written: Path) -> None:
     made = install(written, eager=True, eager_us=0.0, key="CPU")
     with made.off():

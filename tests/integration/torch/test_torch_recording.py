@@ -113,6 +113,20 @@ def test_products_of_operators_that_are_not_read_are_said(tmp_path: Path) -> Non
     assert read == {"_addmm_activation,": 1, "mv,": 1, "addmv,": 1, "addbmm,": 1}
 
 
+def test_products_of_recurrent_and_bilinear_layers_are_said(tmp_path: Path) -> None:
+    layer, x = torch.nn.LSTM(32, 16), torch.zeros(3, 2, 32)
+    with record(tmp_path / "shapes.csv") as recording:
+        layer(x)[0].sum().backward()
+        torch.nn.Bilinear(8, 8, 4)(torch.zeros(2, 8), torch.zeros(2, 8))
+    said = [f"products of {name}, which gemmtune does not read"
+            for name in ("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_trilinear")]  # fmt: skip
+    assert list(recording.shapes.left_out) == said
+    with torch.profiler.profile(record_shapes=True) as profile:
+        layer(x)
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert said[0] in shapes_of([tmp_path / "trace.json"]).left_out
+
+
 def test_products_inside_of_a_fused_layer_are_said(tmp_path: Path) -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
     with torch.inference_mode(), record(tmp_path / "shapes.csv") as recording:
@@ -183,7 +197,7 @@ def test_our_own_products_are_listed(tmp_path: Path) -> None:
         Gemm.of(16, 32, 64, "fp8_e4m3_promoted", layout="nn", epilogue="scaled_rowwise"): 1,
     }
     f32, empty, refused = recording.shapes.left_out
-    assert f32.startswith("f32 products in full precision")
+    assert f32 == "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
     assert empty == "products without elements"
     assert refused.startswith("bias is (3,)")
     assert recording.shapes.notes == ("products whose rows lie apart in memory are listed as dense ones",)

@@ -84,6 +84,17 @@ def test_a_path_in_the_home_folder_that_is_there_is_opened(
         configure()
 
 
+@pytest.mark.parametrize("name", ["table", "table.JSON", "table.txt"])
+def test_a_table_is_known_by_what_it_holds(tmp_path: Path, name: str) -> None:
+    # As `install` knows it. Taken for a store, it left every product to torch.
+    (tmp_path / name).write_bytes(canonical(table(entry(WON))))
+    try:
+        configure(tmp_path / name)
+        assert sources.chosen().find(WON, "NVIDIA H200").source == "measured"
+    finally:
+        configure()
+
+
 @pytest.mark.parametrize("named", ["table.json", Path("bundle"), "store.db"])
 def test_a_path_is_that_of_the_folder_in_which_it_was_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | Path

@@ -187,6 +187,30 @@ def test_whole_numbers_of_numpy_are_numbers_in_a_query_and_in_a_body() -> None:
     assert told == [b"m=4096&n=64&k=128", b'{"problems": [{"m": 4096, "n": 64, "k": 128}]}']
 
 
+def test_a_batch_may_be_anything_that_can_be_gone_through_once() -> None:
+    fields = {"m": 1, "n": 2, "k": 3}
+    with saying(httpx2.Response(200, json={"items": [ANSWER] * 2})) as one:
+        assert len(one.best_many(fields for _ in range(2))) == 2
+
+
+@pytest.mark.parametrize(
+    ("problems", "said"),
+    [
+        (None, "problems = None is no list"),
+        ({"m": 1, "n": 2, "k": 3}, "problems = .* is no list: give one, as in"),
+        ("m=1", "problems = 'm=1' is no list"),
+        ([{"m": 1, "n": 2, "k": 3}, (1, 2, 3)], r"problems\[1\] = \(1, 2, 3\) names no fields: give each"),
+        ([{"m": math.nan}], "is no JSON .*: give texts, finite numbers"),
+        ([{"m": np.float32(4)}], "is no JSON .*: give texts, finite numbers"),
+    ],
+    ids=str,
+)
+def test_a_batch_that_is_none_is_the_clients_own_error(problems: Any, said: str) -> None:  # noqa: ANN401
+    with saying(httpx2.Response(200, json={"items": []})) as one, pytest.raises(GemmtuneError, match=said) as found:
+        one.best_many(problems)
+    assert (found.value.status, found.value.temporary) == (0, False)
+
+
 @pytest.mark.parametrize("order", ["create_campaign", "estimate_campaign"])
 def test_one_text_is_no_list_of_devices_or_ladders(order: str) -> None:
     ask = getattr(saying(httpx2.Response(200, json={})), order)

@@ -216,6 +216,22 @@ def test_scales_are_two(calls: Calls, count: int) -> None:
     assert calls.noted == []
 
 
+def test_scales_that_are_one_array_are_refused(calls: Calls) -> None:
+    a, b = (Array(address, (16, 16), (16, 1), "fp8_e4m3", 0, None) for address in (0x1000, 0x2000))
+    out, scale = Array(0x3000, (16, 16), (16, 1), "bf16", 0, None), Array(0x5000, (), (), "f32", 0, None)
+    wrong: Any = scale
+    with pytest.raises(ArrayRefused, match="scales are a Array: give a pair"):
+        gemmtune.launch(a, b, out, 5, scales=wrong, table=Path("table.json"))
+    assert calls.noted == []
+
+
+@pytest.mark.parametrize("stream", [None, object(), "5", 5.0])
+def test_a_stream_that_is_no_handle_is_refused(calls: Calls, stream: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArrayRefused, match=rf"stream is a {type(stream).__name__}: give its handle, as CuPy's \.ptr"):
+        launch(0, stream)
+    assert calls.noted == []
+
+
 def test_without_a_folder_for_builds_a_launch_is_refused(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise SettingsError("this user has no home folder: set HOME")
@@ -237,6 +253,14 @@ def test_a_table_of_another_driver_is_refused_with_what_differs(
     monkeypatch.setattr(launching, "settings", lambda: Settings(table_stale=True))
     launching._loaded.cache_clear()
     assert launching._source(str(path), False).bests
+    launching._loaded.cache_clear()
+
+
+def test_a_table_may_begin_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    assert launching._source("~/table.json", False).bests
     launching._loaded.cache_clear()
 
 

@@ -80,8 +80,8 @@ def files(table: Guarded, options: ExportOptions) -> Mapping[str, bytes]:
 def _check_torch(said: str) -> None:
     if not (version := _VERSION.fullmatch(said)):
         raise ConfigError(
-            f"torch = {said!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, as python "
-            f"-c 'import torch; print(torch.__version__)' prints it, without what follows +"
+            f"torch = {said!r} is not a version: PyTorch refuses files of any other one; give torch=2.14.1 "
+            f"(--torch 2.14.1), as python -c 'import torch; print(torch.__version__)' prints it, without what follows +"
         )
     if tuple(map(int, version.groups())) < _FIRST:
         raise ConfigError(

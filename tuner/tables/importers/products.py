@@ -24,7 +24,8 @@ GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
 #: Other operators that multiply matrices.
 OTHERS: Final = frozenset({
     "mv", "addmv", "_addmm_activation", "_scaled_mm_v2", "_weight_int4pack_mm", "_weight_int8pack_mm",
-    "_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_linear",
+    "_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_linear", "_cudnn_rnn",
+    "_cudnn_rnn_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
 })  # fmt: skip
 #: Our name for each dtype of torch, its profiler and TunableOp.
 DTYPES: Final = {

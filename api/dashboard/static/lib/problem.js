@@ -66,15 +66,15 @@ export function parameters(fields) {
  * @returns {Fields | string}
  */
 export function parse(text) {
-  const extents = /(\d[\d_]*)\s*[x×*,\s]\s*(\d[\d_]*)\s*[x×*,\s]\s*(\d[\d_]*)/i.exec(text);
+  const extents = /\b(\d[\d_]*)\s*[x×*,\s]\s*(\d[\d_]*)\s*[x×*,\s]\s*(\d[\d_]*)/i.exec(text);
   if (!extents) return "Write M, N and K, as in 4096x4096x4096, then a dtype and a layout where they are not bf16 nt.";
   const [m, n, k] = extents.slice(1).map((part) => Number(part.replaceAll("_", "")));
   /** @type {Fields} */
   const fields = { m, n, k, dtype: "bf16", layout: "nt", batch: 1, epilogue: "none" };
-  const rest = (text.slice(0, extents.index) + " " + text.slice(extents.index + extents[0].length)).toLowerCase();
+  const rest = text.replace(extents[0], " ").toLowerCase();
   for (const word of rest.split(/[\s:;]+/).filter(Boolean)) {
     const dtype = WORDS.find((known) => known === word || (known.startsWith(word) && word.length > 2));
-    const batch = /^(?:b|batch=?|×|x)(\d+)$/.exec(word);
+    const batch = /^(?:b|batch=?|×|x)([1-9]\d*)$/.exec(word);
     if (LAYOUTS.includes(word)) fields.layout = word;
     else if (dtype) fields.dtype = dtype;
     else if (OPERANDS[word]) fields.dtype = OPERANDS[word];

@@ -160,6 +160,17 @@ def test_cmake_finds_the_package_and_builds_a_program_with_it(bundle: Path, tmp_
         assert (done.returncode, said in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_a_program_that_can_do_without_the_package_is_configured_where_no_toolkit_is(tmp_path: Path) -> None:
+    optional = FINDS.replace("find_package(gemmtune REQUIRED)", "find_package(gemmtune)").split("add_executable")[0]
+    (tmp_path / "CMakeLists.txt").write_text(optional + 'message("found it: ${gemmtune_FOUND}")\n')
+    missing = "set(CUDAToolkit_FOUND FALSE)\nif(CUDAToolkit_FIND_REQUIRED)\n  message(FATAL_ERROR none)\nendif()\n"
+    (tmp_path / "FindCUDAToolkit.cmake").write_text(missing)
+    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={ROOT / 'gemmtune' / 'cpp' / 'cmake'}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "found it: 0" in done.stderr) == (0, True), done.stderr
+
+
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{CASES[place][1]}-{CASES[place][0].shape}")
 def test_cpp_launches_what_python_launches(
     place: int, bundle: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -224,7 +224,7 @@ def test_an_algorithm_may_take_all_of_torchs_workspace() -> None:
 
 @pytest.mark.parametrize("version", ["", "2.14", "2.14.1+cu130", "new"])
 def test_torch_must_have_a_version(version: str) -> None:
-    with pytest.raises(ConfigError, match="--torch"):
+    with pytest.raises(ConfigError, match=r"give torch=2\.14\.1 \(--torch 2\.14\.1\)"):
         written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
 
 
