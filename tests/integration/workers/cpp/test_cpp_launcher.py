@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import struct
 import subprocess
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,7 @@ def plan_lines(problem: Gemm, config: Config) -> list[str]:
         return plan_of(problem, config, "0" * 64, H200).splitlines()
 
 
+PACKAGE = ROOT / "gemmtune" / "cpp" / "cmake"
 FINDS = """
 cmake_minimum_required(VERSION 3.18)
 project(use LANGUAGES CXX)
@@ -148,10 +150,10 @@ set(CUDAToolkit_FOUND TRUE)
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_cmake_finds_the_package_and_builds_a_program_with_it(bundle: Path, tmp_path: Path) -> None:
-    stub, package = ROOT / "tests" / "cpp_stub", ROOT / "gemmtune" / "cpp" / "cmake"
+    stub = ROOT / "tests" / "cpp_stub"
     (tmp_path / "CMakeLists.txt").write_text(FINDS)
     (tmp_path / "FindCUDAToolkit.cmake").write_text(TOOLKIT)
-    words = [f"-DPROGRAM={stub / 'driver.cpp'}", f"-DSTUB={stub}", f"-Dgemmtune_DIR={package}"]
+    words = [f"-DPROGRAM={stub / 'driver.cpp'}", f"-DSTUB={stub}", f"-Dgemmtune_DIR={PACKAGE}"]
     subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", *words], check=True, capture_output=True)
     subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
     for program, said in (("use", "no kernel for gemm:none"), ("library", "no algorithm for gemm:none")):
@@ -166,9 +168,29 @@ def test_a_program_that_can_do_without_the_package_is_configured_where_no_toolki
     (tmp_path / "CMakeLists.txt").write_text(optional + 'message("found it: ${gemmtune_FOUND}")\n')
     missing = "set(CUDAToolkit_FOUND FALSE)\nif(CUDAToolkit_FIND_REQUIRED)\n  message(FATAL_ERROR none)\nendif()\n"
     (tmp_path / "FindCUDAToolkit.cmake").write_text(missing)
-    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={ROOT / 'gemmtune' / 'cpp' / 'cmake'}"]
+    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={PACKAGE}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, "found it: 0" in done.stderr) == (0, True), done.stderr
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+@pytest.mark.parametrize(
+    ("asked", "found"), [("0.1", 1), ("0.1.0 EXACT", 1), ("0.1.9", 0), ("0.2", 0), ("0.0.9", 0), ("1", 0)]
+)
+def test_a_program_may_ask_for_a_version(asked: str, found: int, tmp_path: Path) -> None:
+    finds = FINDS.split("add_executable")[0].replace("gemmtune REQUIRED", f"gemmtune {asked}")
+    (tmp_path / "CMakeLists.txt").write_text(finds + 'message("found it: ${gemmtune_FOUND}")\n')
+    (tmp_path / "FindCUDAToolkit.cmake").write_text(TOOLKIT)
+    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={PACKAGE}"]
+    words.append(f"-DSTUB={ROOT / 'tests' / 'cpp_stub'}")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, f"found it: {found}" in done.stderr) == (0, True), done.stderr
+
+
+def test_the_cmake_package_has_the_project_s_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = (PACKAGE / "gemmtune-config-version.cmake").read_text()
+    assert f'set(PACKAGE_VERSION "{project["version"]}")' in said
 
 
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{CASES[place][1]}-{CASES[place][0].shape}")
