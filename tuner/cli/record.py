@@ -158,9 +158,11 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     Raises:
         ProblemError: the file is unreadable or not a list of problems, or lacks a name in `only`.
     """
-    entries = Source(path).document(_MOST_CHARACTERS)
+    fix = f"give a JSON list of objects, as in [{_SHOWN}]"
+    # Commands beside this one take the same problems as CSV.
+    entries = Source(path).document(_MOST_CHARACTERS, fix)
     if not (isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries)):
-        raise ProblemError(f"{path} is not a list of problems: give a JSON list of objects, as in [{_SHOWN}]")
+        raise ProblemError(f"{path} is not a list of problems: {fix}")
     for number, entry in enumerate(entries, 1):
         if "name" not in entry:
             raise ProblemError(f"{path}, entry {number} has no name: name each problem, as in {_SHOWN}")

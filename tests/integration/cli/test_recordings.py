@@ -259,7 +259,7 @@ def test_a_problem_that_was_not_recorded_is_told_in_the_one_document(
     ("content", "said"),
     [
         (None, "list.json cannot be read (No such file or directory): give a file of shapes"),
-        (b"m,n,k\n16,16,16\n", "list.json is not valid JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"m,n,k\n16,16,16\n", "(Expecting value: line 1 column 1 (char 0)): give a JSON list of objects, as in ["),
         (b"\xff[]", "list.json, line 1 cannot be read: it is not UTF-8 (invalid start byte); save it as UTF-8"),
         (b"{}", 'list.json is not a list of problems: give a JSON list of objects, as in [{"name": "square", '),
         (b"[]", "list.json is not a list of problems: give a JSON list of objects, as in ["),

@@ -127,11 +127,12 @@ class Source:
             pieces.append(piece)
         return "".join(pieces).removeprefix("\ufeff")
 
-    def document(self, most: int) -> Any:  # noqa: ANN401  (any JSON)
+    def document(self, most: int, fix: str = "") -> Any:  # noqa: ANN401  (any JSON)
         """The whole file as JSON.
 
         Args:
             most: characters that the file may have.
+            fix: what to give instead of a file that is not JSON.
 
         Raises:
             ProblemError: a limit is exceeded, the file is broken or not JSON, or an object has a member twice.
@@ -143,7 +144,7 @@ class Source:
         try:
             return json.loads(text, object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
-            raise ProblemError(f"{self.path} is not valid JSON ({error})") from error
+            raise ProblemError(f"{self.path} is not valid JSON ({error}){fix and f': {fix}'}") from error
 
     @contextmanager
     def _opened(self, place: object = None) -> Iterator[IO[str]]:
