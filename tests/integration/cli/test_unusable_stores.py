@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shell import Shell
 from tests.support import PROBLEM, keep_best
 from tuner.evidence.store import Store
 
@@ -114,3 +115,14 @@ def test_doctor_names_the_cache_and_the_store_in_a_home_that_may_not_be_entered(
     assert (done.returncode, done.stderr) == (1, "")
     assert f"cache       {closed}/home/cache can't be written (Permission denied)" in done.stdout
     assert "store.db can't be opened (Permission denied)" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("best", "640x640x640"), ("ladder", "640x640", "--m", "16")])
+def test_without_a_store_answers_come_from_elsewhere_as_documented(tmp_path: Path, words: tuple[str, ...]) -> None:
+    shell, missing = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "none.db")}), str(tmp_path / "none.db")
+    assert "predicted" in shell(*words).out
+    named = shell(*words, "--db", missing)
+    assert (named.code, named.out) == (5, "")
+    assert "none.db is not there" in named.sentence
+    page = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
+    assert "Without `--db`, plain `best` and `ladder` answer from the recordings and the model instead" in page
