@@ -91,7 +91,8 @@ async def any_caller(
     found: Caller | HttpError = request.state.caller
     if isinstance(found, HttpError):
         raise found
-    if request.url.query and request.url.path.startswith("/v1/") and not _takes_query(request.scope["route"].dependant):
+    scope = request.scope
+    if scope["query_string"] and scope["path"].startswith("/v1/") and not _takes_query(scope["route"].dependant):
         check_no_query(request.url.query)
     return found
 
