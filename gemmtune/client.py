@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx2
 
 from gemmtune.managing import Managing
-from gemmtune.reading import PAGE
+from gemmtune.reading import PAGE, given
 from tuner.fleet.service_client import ServiceClient, is_temporary
 
 #: Largest batch that the service accepts.
@@ -147,9 +147,7 @@ class Client(Managing):
         Raises:
             GemmtuneError: a problem is invalid, or the service can't be reached.
         """
-        words = {"device": device, "policy": policy, "neighbours": neighbours}
-        said = {name: word for name, word in words.items() if word}
-        problems = _listed(problems)
+        said, problems = given(device=device, policy=policy, neighbours=neighbours), _listed(problems)
         answers: dict[int, BestAnswer] = {}
         waiting = list(range(len(problems)))
         while waiting:
@@ -192,8 +190,7 @@ class Client(Managing):
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        words = {"device": device, "family": family, "arch": arch}
-        body = {"problem": problem, "knobs": dict(knobs)} | {name: word for name, word in words.items() if word}
+        body = {"problem": problem, "knobs": dict(knobs)} | given(device=device, family=family, arch=arch)
         return self._service.document("POST", "/v1/explain", body, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:

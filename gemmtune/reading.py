@@ -14,6 +14,11 @@ PAGE: Final = 1_000
 Document = dict[str, Any]
 
 
+def given(**words: str | None) -> dict[str, str]:
+    """The words that a caller gave; the service knows the defaults of others."""
+    return {name: word for name, word in words.items() if word}
+
+
 class Reading:
     """Calls that return the service's documents as they are; docs/api.md describes each."""
 
@@ -105,8 +110,9 @@ class Reading:
         family: str | None = None, arch: str | None = None, **fields: int | str,
     ) -> Document:  # fmt: skip
         """`explain`, with the state of every value of every knob."""
-        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device, "family": family}
-        return self._service.document("POST", "/v1/explain:neighbours", body | ({"arch": arch} if arch else {}))
+        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs)}
+        words = given(device=device, family=family, arch=arch)
+        return self._service.document("POST", "/v1/explain:neighbours", body | words)
 
     def rounds(self, **filters: str | int) -> Iterator[Document]:
         """Rounds, newest first; `filters` are `worker`, `campaign`, `status` and `since`."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from os.path import expanduser  # which leaves an unknown user's name as it is
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from gemmtune.client import Client, GemmtuneError
 from gemmtune.exact import exact
 from gemmtune.found import Found as Found  # what sources are made of
 from gemmtune.found import Source as Source
+from gemmtune.named import absolute
 from space.config import Config
 from space.errors import SpaceError
 from space.family import family_named
@@ -189,8 +189,8 @@ def configure(
     if isinstance(source, bytes) or not (isinstance(source, str | Path | None) or hasattr(source, "find")):
         raise ValueError(f"source = {source!r} is neither a path, a URL nor a Source: omit it for the default store")
     if isinstance(source, str | Path) and source:
-        _check_there(str(source))
-        source = _from_anywhere(str(source))
+        _check_there(text := str(source))
+        source = text if "://" in text else str(absolute(text))
     with _LOCK:
         if CHOSEN.store is not None:
             # Whoever still asks it opens a connection anew.
@@ -243,11 +243,6 @@ def _open(asked: _Configuration) -> Source:
     return Bests(asked.store, trusted, neighbours)
 
 
-def _from_anywhere(text: str) -> str:
-    """A path as it is from every folder: a program may change its own before its first product."""
-    return text if "://" in text else str(Path(expanduser(text)).absolute())
-
-
 def _is_object(path: Path) -> bool:
     """Whether a file begins as a table does, whatever its name: stores are SQLite's."""
     if is_endless(path):
@@ -259,7 +254,7 @@ def _is_object(path: Path) -> bool:
 
 def _check_there(text: str) -> None:
     """Refuses a path at which nothing is: products would be computed by torch, and only a log would say so."""
-    if "://" not in text and not Path(expanduser(text)).exists():
+    if "://" not in text and not absolute(text).exists():
         raise TableError(
             f"{text} is not there: give configure() a table (….json) or a folder of `gemmtune export`, a store of "
             f"`gemmtune tune`, or the URL of a service"
