@@ -5,17 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from tuner.errors import ExportError
 
-#: How the files of SQLite begin.
-_DATABASE: Final = b"SQLite format 3\0"
 _DEVICES: Final = Path("/dev")
 
 
@@ -34,6 +33,22 @@ def is_endless(path: Path) -> bool:
     except (OSError, ValueError):
         return False  # opening it says why
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is SQLite's, and so perhaps a store.
+
+    SQLite itself looks: if this process closed the file, the system would drop the locks that its open stores hold on
+    it (POSIX advisory locks), and another process that closes the store would delete its log.
+    """
+    try:
+        if is_endless(path) or path.stat().st_size == 0:
+            return False
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except (sqlite3.Error, OSError, ValueError):
+        return False
+    return True
 
 
 @contextmanager
@@ -150,9 +165,8 @@ def _check_replaceable(path: Path) -> None:
     # A link there, as /dev/stdout, may name a file.
     if is_endless(path) or whole.parent == _DEVICES:
         raise ExportError(f"{path} is a pipe or a device, and would be replaced by a file: name a file")
-    with suppress(OSError), path.open("rb") as file:
-        if file.read(len(_DATABASE)) == _DATABASE:
-            raise ExportError(f"{path} is a database, perhaps a store, which a file would replace: choose another path")
+    if is_database(path):
+        raise ExportError(f"{path} is a database, perhaps a store, which a file would replace: choose another path")
 
 
 def export_folder(path: Path, files: Mapping[str, bytes]) -> None:

@@ -22,7 +22,7 @@ from space.problem import Problem
 from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
-from tuner.files import is_endless, is_folder
+from tuner.files import is_database, is_endless, is_folder
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
@@ -244,8 +244,8 @@ def _open(asked: _Configuration) -> Source:
 
 
 def _is_object(path: Path) -> bool:
-    """Whether a file begins as a table does, whatever its name: stores are SQLite's."""
-    if is_endless(path):
+    """Whether a file begins as a table does, whatever its name."""
+    if is_endless(path) or is_database(path):
         return False
     with suppress(OSError, ValueError), path.open("rb") as file:
         return file.read(1) == b"{"

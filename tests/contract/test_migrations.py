@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
-from tuner.evidence import database
+from tuner.evidence import sqlite
 from tuner.evidence.database import current_revision, migrate, migrating, open_engine
 from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
 from tuner.evidence.schema import METADATA
@@ -56,7 +56,7 @@ def test_migrations_go_down_and_up_again(engine: Engine) -> None:
 
 def test_a_sqlite_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_engine(f"sqlite:///{tmp_path}/t.db", create=True).dispose()
-    monkeypatch.setattr(database, "_BUSY_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         open_engine(f"sqlite:///{tmp_path}/t.db", create=False).dispose()

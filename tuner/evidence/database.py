@@ -6,18 +6,18 @@ import json
 import re
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.evidence import sqlite
 from tuner.evidence.postgresql import (
     MOST_CONNECTIONS,
     NOTE_CONNECTIONS,
@@ -28,20 +28,12 @@ from tuner.evidence.postgresql import (
     watch,
 )
 from tuner.evidence.revisions import MIGRATIONS, VERSION_TABLE, known_revisions, newest_revision
+from tuner.evidence.sqlite import MIGRATES, WRITES
 from tuner.files import is_endless
 
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
-#: Execution options: of connections that write, and of one that changes the schema.
-WRITES: Final = "gemmtune_writes"
-MIGRATES: Final = "gemmtune_migrates"
-#: Whether a SQLite connection checks foreign keys, in its `info`.
-_CHECKED: Final = "gemmtune_foreign_keys"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
-_BUSY_TIMEOUT_SECONDS: Final = 30
-_ASK_AGAIN_SECONDS: Final = 0.01
-#: What a call is told whose SQLite file is not the one that was opened.
-_MOVED: Final = "its file was moved, deleted or replaced while it was open"
 #: Advisory lock held while a PostgreSQL schema changes, so services that start together migrate in turn.
 _MIGRATION_LOCK: Final = 0x67656D6D
 #: Alembic keeps the migration that runs in module globals: threads that open stores migrate them in turn.
@@ -97,10 +89,7 @@ def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engi
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise StoreError(f"{shown(url)} is not a database URL that we can open ({error}): {_FORMS}") from error
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        if not in_memory(url):
-            _stay_with(engine, Path(engine.url.database or "").absolute())
+        sqlite.watch(engine, None if in_memory(url) else Path(engine.url.database or "").absolute())
     else:
         watch(engine)
     return engine
@@ -214,8 +203,8 @@ def unusable(url: str, error: Exception) -> StoreError:
         fix = "free space; everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
-    elif said == _MOVED:
-        fix = "end every process that has the store open, put the right file there, then start them again"
+    elif said in sqlite.FIXES:
+        fix = sqlite.FIXES[said]
     elif "not a database" in said:
         fix = "it is not a gemmtune store: give another with --db"
     elif "QueuePool" in said:
@@ -288,7 +277,7 @@ def _check_ours(path: Path) -> None:
 
 def _arguments(url: str, most: int) -> dict[str, Any]:
     if make_url(url).get_backend_name() == "sqlite":
-        return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
+        return sqlite.engine_arguments()
     return pool_arguments(max(1, most - NOTE_CONNECTIONS))
 
 
@@ -303,83 +292,3 @@ def _parsed(text: str | bytes) -> Any:  # noqa: ANN401  (a JSON value)
         except ValueError:
             # SQLite stores any text.
             return None
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
-    # lock at the start makes it wait its turn instead.
-    options = connection.get_execution_options()
-    # SQLite changes a table by replacing it, which foreign keys to it would forbid; it takes this before a transaction.
-    # Only then: it makes SQLite plan every statement anew.
-    checked = not options.get(MIGRATES)
-    if connection.info.get(_CHECKED, True) != checked:
-        connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if checked else 'OFF'}")
-        connection.info[_CHECKED] = checked
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
-
-
-def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    # Turns off the driver's own transaction handling: `_begin_sqlite` begins.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    # Readers continue while one process writes. FULL syncs the log at every commit: a measurement reported as stored is
-    # on disk, for a few milliseconds each, which is less than measuring again.
-    write_ahead(cursor)
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _stay_with(engine: Engine, path: Path) -> None:
-    """Makes an engine refuse every call once its file is another one, or gone.
-
-    SQLite would go on with the file that it has open: of one that was deleted, what is written ends with the process.
-    """
-    opened: tuple[int, int] | None = None
-
-    def check(*_: object) -> None:
-        if opened is not None and _identity(path) != opened:
-            raise sqlite3.OperationalError(_MOVED)
-
-    def check_open(connection: sqlite3.Connection, *_: object) -> None:
-        try:
-            check()
-        except sqlite3.OperationalError:
-            # The log keeps its name: whoever opens the other file would mix its pages in. They belong to this one.
-            with suppress(sqlite3.Error):
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            raise
-
-    def remember(*_: object) -> None:
-        nonlocal opened
-        opened = opened or _identity(path)
-
-    event.listen(engine, "do_connect", check)
-    event.listen(engine, "connect", remember)
-    event.listen(engine, "checkout", check_open)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one of its name; None without one."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def write_ahead(cursor: sqlite3.Cursor) -> None:
-    """Switches the file to a write-ahead log, permanently.
-
-    SQLite ignores the timeout while the journal mode changes: of several processes that open a new file together, some
-    fail at once because it is locked. This retries.
-    """
-    until = time.monotonic() + _BUSY_TIMEOUT_SECONDS
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-        time.sleep(_ASK_AGAIN_SECONDS)

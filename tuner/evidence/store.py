@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session, sessionmaker
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import StoreError, UnstorableValue
-from tuner.evidence import best_changes, bests, changes, codec, measurements, studies
+from tuner.evidence import best_changes, bests, changes, codec, measurements, sqlite, studies
 from tuner.evidence.backup import write_backup
-from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
+from tuner.evidence.database import FAILURES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
 from tuner.evidence.postgresql import (
@@ -51,7 +51,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._readers = sessionmaker(engine, expire_on_commit=False)
-        self._writers = sessionmaker(engine.execution_options(**{WRITES: True}), expire_on_commit=False)
+        self._writers = sessionmaker(engine.execution_options(**{sqlite.WRITES: True}), expire_on_commit=False)
         self._notes = engine_for_notes(engine)
         self._url = engine.url.render_as_string(hide_password=True)
         self._recent: tuple[int, Provenance, measurements.Place, int] | None = None

@@ -18,7 +18,7 @@ from space.problem import Problem
 from tuner.errors import TableError, UnknownDevice
 from tuner.evidence.legality import forbidden
 from tuner.evidence.records import Best
-from tuner.files import is_endless
+from tuner.files import is_database, is_endless
 from tuner.tables.entries import best_of, canonical, content_of, entry
 from workers.measurement import Policy
 
@@ -103,6 +103,8 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         if is_endless(path):
             raise TableError(f"{path} can't be read: it is a pipe or a device; name a file")
+        if is_database(path):
+            raise TableError(f"{path} is a database, perhaps a store, not a table: write one with `gemmtune export`")
         if path.stat().st_size > MOST_TABLE_BYTES:
             raise TableError(f"{path} has more than {MOST_TABLE_BYTES >> 20:,} MiB, as no table has: export it again")
         content = path.read_bytes()

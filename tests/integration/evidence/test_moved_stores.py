@@ -1,16 +1,20 @@
-"""A SQLite file that is moved, deleted or replaced while it is open: nothing more is taken, and nothing is mixed."""
+"""A SQLite file, or its log, that is moved, deleted or replaced while open: nothing is taken, and nothing is mixed."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tuner.errors import StoreError
+from tuner.errors import ExportError, StoreError, TableError
 from tuner.evidence import tokens
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
+from tuner.files import export_file, is_database
+from tuner.tables.tables import read_document
 
 
 def names(store: Store) -> list[str]:
@@ -48,3 +52,38 @@ def test_what_nobody_would_find_again_is_not_taken(tmp_path: Path, change: Calla
             tokens.make(store, "next", ["read"])
             with store._engine.connect() as connection:
                 assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+
+
+CLOSES = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM token').fetchall(); c.close()"
+
+
+def closed_elsewhere(file: Path) -> None:
+    subprocess.run([sys.executable, "-c", CLOSES, str(file)], check=True)
+
+
+def test_what_looks_at_a_store_keeps_the_locks_of_those_that_have_it_open(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    with Store.open(f"sqlite:///{file}") as store:
+        tokens.make(store, "early", ["read"])
+        assert is_database(file)
+        with pytest.raises(TableError, match="is a database, perhaps a store, not a table"):
+            read_document(file)
+        with pytest.raises(ExportError, match="is a database"):
+            export_file(file, b"")
+        closed_elsewhere(file)
+        tokens.make(store, "late", ["read"])
+        with Store.open(f"sqlite:///{file}", create=False) as other:
+            assert names(other) == ["early", "late"]
+
+
+def test_a_log_that_another_process_deleted_takes_nothing_more(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    with Store.open(f"sqlite:///{file}") as store:
+        tokens.make(store, "early", ["read"])
+        file.read_bytes()
+        closed_elsewhere(file)
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"its log was deleted while it was open.*: start this process again"):
+                tokens.make(store, "lost", ["read"])
+    with Store.open(f"sqlite:///{file}") as store:
+        assert names(store) == ["early"]

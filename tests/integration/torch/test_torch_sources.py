@@ -17,6 +17,7 @@ from gemmtune.torch import configure, sources
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import WON, entry, table
 from tuner.errors import StoreError, TableError, TunerError
+from tuner.evidence import tokens
 from tuner.evidence.store import Store
 from tuner.tables.entries import canonical
 
@@ -82,6 +83,23 @@ def test_a_path_in_the_home_folder_that_is_there_is_opened(
         assert found == tmp_path / "bundle" or isinstance(found, sources.Bests)
     finally:
         configure()
+
+
+def test_a_store_is_configured_beside_those_of_this_process_that_write_it(tmp_path: Path) -> None:
+    # Its first byte, read by this process, gave up their locks: what they wrote from then on was lost.
+    file = tmp_path / "store.db"
+    closes = f"import sqlite3; c = sqlite3.connect({str(file)!r}); c.execute('SELECT * FROM token'); c.close()"
+    with Store.open(f"sqlite:///{file}") as store:
+        tokens.make(store, "early", ["read"])
+        try:
+            configure(file)
+            sources.chosen()
+        finally:
+            configure()
+        subprocess.run([sys.executable, "-c", closes], check=True)
+        tokens.make(store, "late", ["read"])
+        with Store.open(f"sqlite:///{file}", create=False) as other:
+            assert [token.name for token in tokens.tokens(other)] == ["early", "late"]
 
 
 @pytest.mark.parametrize("name", ["table", "table.JSON", "table.txt"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy as sa
 
-from tuner.evidence import database
+from tuner.evidence import database, sqlite
 
 
 class Cursor(sqlite3.Cursor):
@@ -30,13 +30,13 @@ class Cursor(sqlite3.Cursor):
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
     return slept
 
 
 def test_a_file_that_is_locked_at_this_moment_is_asked_again(slept: list[float]) -> None:
     cursor = sqlite3.connect(":memory:").cursor(Cursor)
-    database.write_ahead(cursor)
+    sqlite.write_ahead(cursor)
     assert len(slept) == 2
     cursor.connection.close()
 
@@ -45,12 +45,12 @@ def test_one_that_stays_locked_is_given_up_as_other_failures_are_at_once(slept: 
     cursor = sqlite3.connect(":memory:").cursor(Cursor)
     cursor.refusals = 10**6
     with pytest.raises(sqlite3.OperationalError, match="locked"):
-        database.write_ahead(cursor)
+        sqlite.write_ahead(cursor)
     assert sum(slept) == pytest.approx(30, abs=0.1)
     cursor.code = sqlite3.SQLITE_CORRUPT
     slept.clear()
     with pytest.raises(sqlite3.OperationalError):
-        database.write_ahead(cursor)
+        sqlite.write_ahead(cursor)
     assert slept == []
     cursor.connection.close()
 

@@ -1,0 +1,135 @@
+"""Connections to SQLite: a write-ahead log, transactions that wait their turn, and a file that stays the same one."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+#: Execution options: of connections that write, and of one that changes the schema.
+WRITES: Final = "gemmtune_writes"
+MIGRATES: Final = "gemmtune_migrates"
+_BUSY_TIMEOUT_SECONDS: Final = 30
+_ASK_AGAIN_SECONDS: Final = 0.01
+#: In a connection's `info`: whether it checks foreign keys, and what tells its log from another one.
+_CHECKED: Final = "gemmtune_foreign_keys"
+_LOG: Final = "gemmtune_log"
+#: What a call is told whose file, or log, is not the one that was opened, and what to do.
+_MOVED: Final = "its file was moved, deleted or replaced while it was open"
+_LOG_GONE: Final = "its log was deleted while it was open"
+FIXES: Final = {
+    _MOVED: "end every process that has the store open, put the right file there, then start them again",
+    _LOG_GONE: "start this process again, and let it read the file through gemmtune alone: a program that opens and "
+               "closes the file by itself gives up the locks of its stores",
+}  # fmt: skip
+
+
+def engine_arguments() -> dict[str, Any]:
+    """Arguments of `create_engine`."""
+    return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
+
+
+def watch(engine: Engine, path: Path | None) -> None:
+    """Sets an engine's connections up.
+
+    Args:
+        path: the file, which must stay the same one; None for a store in memory.
+    """
+    event.listen(engine, "connect", _set_up)
+    event.listen(engine, "begin", _begin)
+    if path is not None:
+        _stay_with(engine, path)
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
+    # lock at the start makes it wait its turn instead.
+    options = connection.get_execution_options()
+    # SQLite changes a table by replacing it, which foreign keys to it would forbid; it takes this before a transaction.
+    # Only then: it makes SQLite plan every statement anew.
+    checked = not options.get(MIGRATES)
+    if connection.info.get(_CHECKED, True) != checked:
+        connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if checked else 'OFF'}")
+        connection.info[_CHECKED] = checked
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
+
+
+def _set_up(connection: sqlite3.Connection, _: object) -> None:
+    # Turns off the driver's own transaction handling: `_begin` begins.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    # Readers continue while one process writes. FULL syncs the log at every commit: a measurement reported as stored is
+    # on disk, for a few milliseconds each, which is less than measuring again.
+    write_ahead(cursor)
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _stay_with(engine: Engine, path: Path) -> None:
+    """Makes an engine refuse every call once its file or its log is another one, or gone.
+
+    SQLite would go on with what it has open: what it writes into a file that was deleted ends with the process.
+    """
+    opened: tuple[int, int] | None = None
+    log_gone = False
+    log = Path(f"{path.resolve()}-wal")
+
+    def check(*_: object) -> None:
+        if opened is not None and _identity(path) != opened:
+            raise sqlite3.OperationalError(_MOVED)
+        # A new connection would share the index of the old log with those that are still open.
+        if log_gone:
+            raise sqlite3.OperationalError(_LOG_GONE)
+
+    def check_open(connection: sqlite3.Connection, entry: ConnectionPoolEntry, *_: object) -> None:
+        nonlocal log_gone
+        if opened is not None and _identity(path) != opened:
+            # The log keeps its name: whoever opens the other file would mix its pages in. They belong to this one.
+            with suppress(sqlite3.Error):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            # The log stays as long as a connection is open, unless this process gave up its locks.
+            found, known = _identity(log), entry.info.get(_LOG)
+            entry.info[_LOG] = known or found
+            log_gone |= known not in (None, found)
+        check()
+
+    def remember(*_: object) -> None:
+        nonlocal opened
+        opened = opened or _identity(path)
+
+    event.listen(engine, "do_connect", check)
+    event.listen(engine, "connect", remember)
+    event.listen(engine, "checkout", check_open)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one of its name; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def write_ahead(cursor: sqlite3.Cursor) -> None:
+    """Switches the file to a write-ahead log, permanently.
+
+    SQLite ignores the timeout while the journal mode changes: of several processes that open a new file together, some
+    fail at once because it is locked. This retries.
+    """
+    until = time.monotonic() + _BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(_ASK_AGAIN_SECONDS)
