@@ -43,7 +43,8 @@ STREAMED_ROWS: Final = 64
 #: From these bytes of weights, and up to these many rows of C, memory answers faster where a cluster along K reads
 #: whole rows: fewer rows are open at a time (docs/kernels/memory.md). Sums of more rows take longer than that gains.
 LARGE_WEIGHTS_BYTES, WHOLE_ROWS_UP_TO = 200_000_000, 32
-#: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`.
+#: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`, whose
+#: halves overlap by eight columns if there is an odd number of eights.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
 
 
@@ -106,7 +107,8 @@ def finish_registers(c: Columns) -> int:
 
 
 def _staged_columns(c: Columns) -> IntColumn:
-    column: IntColumn = c["tile_n"] * _STAGED_HALVES.take(c["epilogue"]) // 2
+    eights = -(-c["tile_n"] * _STAGED_HALVES.take(c["epilogue"]) // (2 * wgmma.N_STEP))
+    column: IntColumn = eights * wgmma.N_STEP
     return column
 
 

@@ -292,9 +292,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "PTX ISA 9.0, stmatrix: .b16", ("epilogue", "swap_ab"),
          lambda c: output_bytes(c.problem) == 2 or (c["epilogue"] == knobs.EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
-    Rule("epilogue.half", f"half a tile is a multiple of {wgmma.N_STEP} columns", _KERNEL,
-         ("epilogue", "tile_n"),
-         lambda c: (c["epilogue"] != knobs.EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0),
+    Rule("epilogue.half", f"half a tile is a multiple of {wgmma.N_STEP} columns where C is read: others overlap, and "
+         "the second would read what the first wrote", _KERNEL, ("epilogue", "tile_n"),
+         lambda c: (c["epilogue"] != knobs.EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0)
+                   | np.bool_("beta" not in c.problem.epilogue_parts),
          lambda c: f"tile_n {c.first('tile_n')}; use epilogue=tma"),
     Rule("tma.store_stride", "a TMA epilogue needs rows of C that start at multiples of 16 bytes",
          f"{tma.SOURCE}: globalStrides", ("epilogue",),

@@ -41,8 +41,8 @@ def test_each_rule_breaks_alone(shape: str, dtype: str, layout: str, knobs: dict
 
 def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
     # Without wgmma nothing can be chosen; 32-bit tile counts, 16 blocks and 256 lines are beyond what the
-    # knobs reach, and multicast of A divides every tile_m.
-    beyond = {"arch.wgmma", "registers.instruction", "cluster.size", "multicast.slice_a", "tma.box",
+    # knobs reach, multicast of A divides every tile_m, and halves of C may overlap where nothing reads it.
+    beyond = {"arch.wgmma", "registers.instruction", "cluster.size", "multicast.slice_a", "tma.box", "epilogue.half",
               "grid.tiles", "grid.edge", "pack.pitch", "sums.range"}  # fmt: skip
     assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
 

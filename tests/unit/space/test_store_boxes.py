@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from space.explain import is_legal
+from space.explain import explain, is_legal
 from space.families.sm90_wgmma.derive import STORE_BOX_BYTES
 from space.instructions.tma import SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
@@ -35,3 +35,17 @@ def test_every_tile_is_written_by_boxes_that_the_driver_takes(dtype: str, epilog
         stored = TensorMap(0, size, (problem.n, problem.m, 1), (row, row * problem.m), (columns, rows, 1), swizzle)
         assert stored.broken() == ()
     assert legal >= 8
+
+
+@pytest.mark.parametrize(("tile_n", "half"), [(208, 104), (200, 104), (168, 88), (40, 24), (8, 8)])
+def test_halves_of_an_odd_number_of_eights_overlap_in_one(tile_n: int, half: int) -> None:
+    problem = Gemm.of(4096, 4096, 4096)
+    config = FAMILY.config({"tile_n": tile_n, "epilogue": "tma_half", "stages": 2})
+    assert FAMILY.derive(problem, config)["staged_columns"] == half
+
+
+def test_halves_that_overlap_write_no_c_that_is_read() -> None:
+    config = FAMILY.config({"tile_n": 40, "epilogue": "tma_half", "stages": 2})
+    assert is_legal(FAMILY, Gemm.of(4096, 4096, 4096, epilogue="alpha+bias+relu"), config)
+    said = explain(FAMILY, Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"), config)
+    assert [entry.rule for entry in said.broken] == ["epilogue.half"]

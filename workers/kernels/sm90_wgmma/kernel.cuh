@@ -261,7 +261,8 @@ struct Gemm {
             unsigned char* const part = smem.bytes + consumer * S::kPartBytes;
             const int barrier = kFirstConsumerBarrier + consumer;
 #pragma unroll
-            for (int from = 0; from < Config::kTileN; from += S::kStagedColumns) {
+            for (int next = 0; next < Config::kTileN; next += S::kStagedColumns) {
+                const int from = min(next, Config::kTileN - S::kStagedColumns);
                 // The store before may still be reading this part.
                 if (leads() && elect_sync()) cp_async_bulk_wait_group_read<0>();
                 bar_sync(barrier, kWarpgroupSize);

@@ -70,10 +70,10 @@ struct Shape {
     static constexpr int kStageBytes = A::kTileBytes + B::kTileBytes;
 
     static constexpr int kOutputBytes = output_bytes(Config::kOutput);
-    /// Columns of C that are staged at a time by the TMA epilogues.
+    /// Columns of C that are staged at a time by the TMA epilogues; halves of an odd number of groups overlap by one.
     static constexpr int kStagedColumns = Config::kEpilogue == Epilogue::kDirect ? 0
                                           : Config::kEpilogue == Epilogue::kTma  ? Config::kTileN
-                                                                                 : Config::kTileN / 2;
+                                                                                 : ceil_div(Config::kTileN, 16) * 8;
     /// Groups of eight columns of m64 blocks that a warpgroup owns, and how many of them one block of a cluster along K
     /// writes.
     static constexpr int kGroups = kBlocks * Config::kTileN / 8;
