@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from benchmarks.facts import SHOWN, data, drivers, gpus, kernels, machine, models
+from benchmarks.facts import SHOWN, as_today, data, drivers, gpus, kernels, machine, models
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results"
@@ -87,16 +87,20 @@ def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dic
     that were printed before the program's digest was a fact share one only at the same commit.
 
     Args:
-        programs: the program, its model, and what it read may differ as well; the kernels may not.
+        programs: the program, its model, and what it read may differ as well, and the text of the kernels where its
+            machine code is the same.
     """
     alike = FREE if all("program" in one for one in parts) else FREE - {"commit"}
     free = FREE | {"program", "model", "data"} if programs else alike
-    known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
+    bound = [one | {"kernels": as_today(one.get("kernels", ""))} if programs else one for one in parts]
+    known = {tuple(value for name, value in one.items() if name not in free) for one in bound}
     if len(known) != 1 or not all(parts):
         return None
     told = (free - {"machine"}).intersection(*parts)
     several = [name for name in told if len({one[name] for one in parts}) > 1]
-    return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
+    joined = {name: _joined(one[name] for one in parts) for name in several}
+    texts = {"kernels": "; ".join(dict.fromkeys(one.get("kernels", "") for one in parts))} if programs else {}
+    return parts[0] | joined | texts
 
 
 def begun(runs: Mapping[str, dict[str, str]], command: str, facts: dict[str, str]) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from space.problem import Problem
 from tuner.evidence.records import Best
 from workers.build import digest_of, nvrtc_version
 from workers.errors import CacheError
-from workers.kernels.source import source_of_family, sources_digest
+from workers.kernels.source import digests_alike, source_of_family
 
 #: Digests kept: a card's bests share a few thousand kernels.
 _KEPT: Final = 8192
@@ -113,7 +113,7 @@ def nvrtc_here() -> str | None:
 
 
 def unchanged(device: str, family: str, kernels: str) -> bool:
-    """Whether there is nothing to compare: the sources are today's, or the kernel is not ours.
+    """Whether there is nothing to compare: the sources are today's or compile to the same, or the kernel is not ours.
 
     It depends on few values, so one look decides for many measurements.
 
@@ -131,9 +131,11 @@ def unchanged(device: str, family: str, kernels: str) -> bool:
 
 @cache
 def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
-    """Sets of competing families by the digest of their sources today; a problem or a user may leave some out."""
+    """Sets of competing families by the digest of their sources, today's and those alike; a problem or a user may leave
+    some out.
+    """
     competing = chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
-    return {sources_digest(some): frozenset(family.name for family in some) for some in competing}
+    return {digest: frozenset(family.name for family in some) for some in competing for digest in digests_alike(some)}
 
 
 @lru_cache(_KEPT)

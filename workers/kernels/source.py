@@ -6,10 +6,11 @@ A family's kernel module (`Family.kernel`, such as `workers.kernels.gemv`) expor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,8 @@ class KernelSource:
         variants: file by constant, in place of `entry` where the constant is not 0; part of every digest.
         extra_entries: file by constant, added behind the entry where the constant is not 0.
         generate: texts of included files that depend on the constants, by name.
+        alike: digests of earlier texts, of `entry` and of other entries, that compile to today's cubin with every
+            config that they had (`benchmarks.machine_code`): what was measured with them stays measured.
     """
 
     entry: str
@@ -55,6 +58,7 @@ class KernelSource:
     variants: Mapping[str, str] = field(default_factory=dict)
     extra_entries: Mapping[str, str] = field(default_factory=dict)
     generate: Callable[[Constants], Mapping[str, str]] = lambda constants: {}
+    alike: tuple[str, ...] = ()
 
     def render(self, constants: Constants | None = None) -> str:
         """One self-contained translation unit; a function of its arguments alone, since builds are addressed by it.
@@ -139,7 +143,19 @@ def sources_digest(families: Iterable[Family], problem: Problem | None = None) -
     Args:
         problem: one that the families take; None for those that choose no other entry.
     """
-    digests = {family.name: _digest_for(family, problem) for family in families}
+    return _joined({family.name: _digest_for(family, problem) for family in families})
+
+
+def digests_alike(families: Sequence[Family]) -> Iterator[str]:
+    """Each `sources_digest` that the families have, today and with earlier texts of the same machine code."""
+    sources = [source_of_family(family) for family in families]
+    texts = ((each.digest, *(each.digest_for([name]) for name in each.other_entries), *each.alike) for each in sources)
+    for chosen in product(*texts):
+        yield _joined(dict(zip((family.name for family in families), chosen, strict=True)))
+
+
+def _joined(digests: Mapping[str, str]) -> str:
+    """One digest of the sources of some families, by name; of a single one, its own."""
     if len(digests) == 1:
         return next(iter(digests.values()))
     text = "\n".join(f"{family} {digest}" for family, digest in sorted(digests.items()))

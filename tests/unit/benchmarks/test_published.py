@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks import facts, published
 from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, joined_facts, publish, shared_facts
+from space.family import family_named
 from tuner.settings import Settings
+from workers.kernels.source import source_of_family
 
 Git = Callable[..., str]
 
@@ -193,3 +195,15 @@ def test_a_list_may_be_given_by_a_relative_path(git: Git, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.json").write_text("[]")
     assert facts.data(tmp_path.resolve(), [Path("list.json")]).startswith("`list.json` `")
+
+
+def test_parts_of_several_programs_share_a_table_if_their_kernels_have_one_machine_code() -> None:
+    source = source_of_family(family_named("sm90_wgmma"))
+    today = {"command": "`a`", "commit": "`1`", "kernels": facts.kernels(), "program": "`p`", "machine": "m"}
+    earlier = today | {"kernels": facts.kernels().replace(source.digest[:12], source.alike[0][:12]), "program": "`q`"}
+    shared = shared_facts([earlier, today, earlier], programs=True)
+    assert shared is not None
+    assert shared["kernels"] == f"{earlier['kernels']}; {today['kernels']}"
+    assert shared_facts([today, today | {"program": "`q`"}], programs=True) == today | {"program": "`p`, `q`"}
+    assert shared_facts([earlier, today]) is None
+    assert shared_facts([today, today | {"kernels": "sm90_wgmma `eeeeeeeeeeee`"}], programs=True) is None

@@ -12,7 +12,7 @@ import pytest
 from space.errors import FamilyError
 from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
-from workers.kernels.source import KernelSource, source_of_family, sources_digest
+from workers.kernels.source import KernelSource, digests_alike, source_of_family, sources_digest
 
 
 @pytest.fixture
@@ -74,6 +74,19 @@ def test_problems_with_scales_have_a_digest_of_their_own() -> None:
     families = families_for("sm_90a", scaled)
     assert [family.name for family in families] == ["sm90_wgmma"]
     assert sources_digest(families, scaled) != sources_digest(families, plain) == sources_digest(families)
+
+
+def test_sources_of_several_families_are_alike_in_every_combination(monkeypatch: pytest.MonkeyPatch) -> None:
+    families = [family_named("sm90_wgmma"), family_named("gemv")]
+    texts = {
+        "sm90_wgmma": KernelSource("sm90_wgmma/entry.cuh", alike=("a" * 64, "b" * 64)),
+        "gemv": KernelSource("gemv/entry.cuh", alike=("c" * 64,)),
+    }
+    monkeypatch.setattr("workers.kernels.source.source_of_family", lambda family: texts[family.name])
+    found = list(digests_alike(families))
+    assert len(set(found)) == len(found) == 3 * 2
+    assert found[0] == sources_digest(families)
+    assert list(digests_alike(families[:1])) == [texts["sm90_wgmma"].digest, "a" * 64, "b" * 64]
 
 
 def test_a_library_has_no_source() -> None:

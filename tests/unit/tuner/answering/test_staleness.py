@@ -9,15 +9,17 @@ import pytest
 from space.config import Config
 from space.devices import find_profile
 from space.family import families_for, family_named
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
 from tuner.answering.staleness import outdated, staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
-from workers.kernels.source import sources_digest
+from workers.kernels.source import digests_alike, source_of_family, sources_digest
 
 ARCH = "sm_90a"
 CONFIG = FAMILY.config({})
+SCALED = Gemm.of(16, 4096, 4096, "fp8_e4m3", epilogue="scaled")
 TODAY = sources_digest(families_for(ARCH, PROBLEM))
 BUILD = digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, PROVENANCE.nvrtc)
 
@@ -40,6 +42,14 @@ def best_of(
 )
 def test_a_kernel_of_today_is_not_stale(kernels: str, build: str) -> None:
     assert staleness(best_of(kernels, build)) == ""
+
+
+@pytest.mark.parametrize("kernels", [
+    *source_of_family(FAMILY).alike, sources_digest(families_for(ARCH, SCALED), SCALED),
+    *sorted(set(digests_alike(families_for(ARCH))) - {TODAY}),
+])  # fmt: skip
+def test_an_earlier_text_of_the_same_machine_code_is_not_stale(kernels: str) -> None:
+    assert staleness(best_of(kernels, "a" * 64)) == ""
 
 
 @pytest.mark.parametrize(("build", "then"), [("a" * 64, "a" * 12), ("", "unknown")])

@@ -1,0 +1,153 @@
+"""Whether an earlier text of a family's kernels compiles to today's machine code.
+
+python -m benchmarks.machine_code 46ef8b22 recorded/h200_again recorded/h100_wide --out benchmarks/results/F.md
+
+Reads the kernels of a commit, draws programs of recordings that were measured with them, and compiles both texts of
+each for the recorded GPU. The earlier text has to be the one that was measured: its build digest, of the text, the arch
+and the NVRTC of then, is the recording's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import subprocess
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.published import ROOT, add_out, publish
+from space.config import Config
+from space.devices import profile_named, reference_profile
+from space.family import family_named
+from space.knobs import KnobValue
+from space.problem import Problem
+from workers.build import Build, compile_source, digest_of
+from workers.kernels.source import KernelSource, source_of_family
+from workers.measurement import Outcome
+from workers.recording import read_recording
+
+#: Programs that are compiled, unless more or fewer are asked for.
+PROGRAMS: Final = 1500
+_KERNELS: Final = "workers/kernels"
+
+
+class Drawn(NamedTuple):
+    """A measured program."""
+
+    problem: Problem
+    config: Config
+    arch: str
+    nvrtc: str
+    build: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A program's text of then and of today.
+
+    Attributes:
+        measured: the earlier text is the one that was measured.
+        same_text: nothing was to be compared.
+        same_code: both compile to one cubin.
+    """
+
+    measured: bool
+    same_text: bool
+    same_code: bool
+
+
+def main() -> int:
+    """Prints how many programs are alike; 1 where some are not."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("commit", help="with the earlier text")
+    options.add_argument("recordings", nargs="+", type=Path)
+    options.add_argument("--family", default="sm90_wgmma")
+    options.add_argument("--programs", type=int, default=PROGRAMS)
+    add_out(options)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        earlier = source_at(given.commit, given.family, Path(folder))
+        every = list(programs_of(given.recordings, given.family))
+        drawn = random.Random(0).sample(every, min(given.programs, len(every)))
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(compared, drawn, [earlier.root] * len(drawn), chunksize=8))
+        text = "\n".join(table(given.family, earlier, len(every), drawn, found))
+    print(text)
+    publish("machine_code", given.out, text, read=given.recordings)
+    return 0 if all(one.same_code and one.measured for one in found) else 1
+
+
+def table(
+    family: str, earlier: KernelSource, every: int, drawn: Sequence[Drawn], found: Sequence[Compared]
+) -> Iterator[str]:
+    """Counts, and the programs that differ."""
+    today = source_of_family(family_named(family))
+    epilogues = Counter(str(one.config.knobs.get("epilogue", "")) for one in drawn)
+    yield from ("| what | |", "| --- | --- |")
+    yield f"| text of then, text of today | `{earlier.digest[:12]}`, `{today.digest[:12]}` |"
+    yield f"| programs of {family} in the recordings | {every:,} |"
+    yield f"| drawn at random | {len(drawn):,}: {', '.join(f'{n:,} {name}' for name, n in epilogues.most_common())} |"
+    yield f"| whose text of then is the one that was measured | {sum(one.measured for one in found):,} |"
+    yield f"| whose text has changed | {sum(not one.same_text for one in found):,} |"
+    yield f"| whose cubin is the same | {sum(one.same_code for one in found):,} |"
+    for one, how in zip(drawn, found, strict=True):
+        if not (how.same_code and how.measured):
+            yield f"| differs | {one.problem.key} {one.config.key} |"
+
+
+def source_at(commit: str, family: str, folder: Path) -> KernelSource:
+    """A family's kernel source as of a commit, whose files are written to `folder`."""
+    packed = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", "--format=tar", commit, _KERNELS], check=True, stdout=subprocess.PIPE
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        files.extractall(folder, filter="data")
+    return replace(source_of_family(family_named(family)), root=folder / _KERNELS, alike=())
+
+
+def programs_of(folders: Iterable[Path], family: str) -> Iterator[Drawn]:
+    """Each correct program of the recordings once, in the order of their names."""
+    seen = set[str]()
+    for path in sorted(path for folder in folders for path in folder.glob("*.parquet")):
+        recording = read_recording(path)
+        arch = profile_named(recording.facts.name).arch.name
+        for one, by in recording.measurements:
+            if one.config.family == family and one.outcome is Outcome.CORRECT and one.build_digest not in seen:
+                seen.add(one.build_digest)
+                yield Drawn(recording.problem, one.config, arch, by.nvrtc, one.build_digest)
+
+
+def compared(one: Drawn, root: Path) -> Compared:
+    """Compiles both texts of a program; `root` has the earlier one."""
+    then, now = (source.render(constants_of(one)) for source in (_at(one.config.family, root), _at(one.config.family)))
+    measured = digest_of(then, one.arch, one.nvrtc) == one.build
+    if then == now:
+        return Compared(measured, True, True)
+    builds = [compile_source(text, one.arch, None) for text in (then, now)]
+    cubins = {each.cubin for each in builds if isinstance(each, Build)}
+    return Compared(measured, False, len(cubins) == 1 and all(isinstance(each, Build) for each in builds))
+
+
+def constants_of(one: Drawn) -> dict[str, KnobValue]:
+    """The constants of a program's `Config`."""
+    family = family_named(one.config.family)
+    return dict(family.compile_constants(one.problem, one.config, reference_profile(one.arch)))
+
+
+@cache
+def _at(family: str, root: Path | None = None) -> KernelSource:
+    source = source_of_family(family_named(family))
+    return replace(source, root=root, alike=()) if root else source
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
