@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -91,16 +92,14 @@ def shared_facts(parts: Sequence[dict[str, str]], programs: bool = False) -> dic
             machine code is the same.
     """
     alike = FREE if all("program" in one for one in parts) else FREE - {"commit"}
-    free = FREE | {"program", "model", "data"} if programs else alike
-    bound = [one | {"kernels": as_today(one.get("kernels", ""))} if programs else one for one in parts]
-    known = {tuple(value for name, value in one.items() if name not in free) for one in bound}
-    if len(known) != 1 or not all(parts):
+    free = FREE | {"program", "model", "data", "kernels"} if programs else alike
+    known = {tuple(value for name, value in one.items() if name not in free) for one in parts}
+    texts = {as_today(one.get("kernels", "")) for one in parts} if programs else set()
+    if len(known) != 1 or len(texts) > 1 or not all(parts):
         return None
     told = (free - {"machine"}).intersection(*parts)
     several = [name for name in told if len({one[name] for one in parts}) > 1]
-    joined = {name: _joined(one[name] for one in parts) for name in several}
-    texts = {"kernels": "; ".join(dict.fromkeys(one.get("kernels", "") for one in parts))} if programs else {}
-    return parts[0] | joined | texts
+    return parts[0] | {name: _joined(one[name] for one in parts) for name in several}
 
 
 def begun(runs: Mapping[str, dict[str, str]], command: str, facts: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -144,8 +143,8 @@ def joined_facts(
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """Each backquoted word of the texts once, in the order of its first place."""
-    words = (f"`{word}`" for text in texts for word in text.strip("`").split("`, `"))
+    """Each word of the texts once, in the order of its first place: they end with a backquote, most begin with one."""
+    words = (f"{word}`" for text in texts for word in re.split(r"`, (?=`|\w+ `)", text.removesuffix("`")))
     return ", ".join(dict.fromkeys(words))
 
 

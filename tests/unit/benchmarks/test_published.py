@@ -203,7 +203,7 @@ def test_parts_of_several_programs_share_a_table_if_their_kernels_have_one_machi
     earlier = today | {"kernels": facts.kernels().replace(source.digest[:12], source.alike[0][:12]), "program": "`q`"}
     shared = shared_facts([earlier, today, earlier], programs=True)
     assert shared is not None
-    assert shared["kernels"] == f"{earlier['kernels']}; {today['kernels']}"
+    assert shared["kernels"] == f"{earlier['kernels']}, sm90_wgmma `{source.digest[:12]}`"
     assert shared_facts([today, today | {"program": "`q`"}], programs=True) == today | {"program": "`p`, `q`"}
     assert shared_facts([earlier, today]) is None
     assert shared_facts([today, today | {"kernels": "sm90_wgmma `eeeeeeeeeeee`"}], programs=True) is None
