@@ -41,6 +41,7 @@ CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
 RECORDED = "64x6144x4096"
 #: Folders of recordings with a table of their bests, and their devices.
 FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h200_suite", DEVICE), ("h200_again", DEVICE),
+           ("h200_halves", DEVICE),
            ("h100_suite", "NVIDIA H100 80GB HBM3"), ("h100_wide", "NVIDIA H100 80GB HBM3")]
 
 

@@ -169,7 +169,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     # nothing measured, nothing recorded
     ("tune 640x640x640 --device recorded:h200", 6, "the recording holds nothing of bf16 nt 640x640x640: `gemmtune r"),
     ("tune 16384x28672x4096 --device recorded:h200", 6,
-     "other sets do (--device recorded:h100_suite, recorded:h200_again, recorded:h200_suite, recorded:h200_tunes): "),
+     "other sets do (--device recorded:h100_suite, recorded:h200_again, recorded:h200_halves, recorded:h200_suite, "
+     "recorded:h200_tunes): "),
     ("tune 2147483647x2147483647x64 --device recorded:h200", 6, "grid.edge"),
     ("tune 512x512x512 --device recorded:h200 --candidates -1", 3, "candidates = -1"),
     ("tune 512x512x512 --device recorded:h200 --seconds 0", 3, "seconds = 0.0"),
