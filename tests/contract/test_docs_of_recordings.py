@@ -26,7 +26,8 @@ POLICIES = {"burst", "chain", "rounds", "sustained"}
 
 def test_the_table_of_sets_names_every_folder() -> None:
     assert {name for name, *_ in SETS} == {path.name for path in (ROOT / "recorded").iterdir()}
-    assert f"## {['No', 'One', 'Two', 'Three', 'Four', 'Five', 'Six', 'Seven', 'Eight', 'Nine'][len(SETS)]} sets" in PAGE
+    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+    assert f"## {words[len(SETS)]} sets" in PAGE
 
 
 @pytest.mark.parametrize(("name", "days", "problems", "candidates", "screened", "finals"), SETS)
