@@ -123,10 +123,21 @@ def unchanged(device: str, family: str, kernels: str) -> bool:
     named, profile = family_named(family), find_profile(device)
     if not named.own or profile is None:
         return True
+    return family in _competing(profile.arch.name).get(kernels, ())
+
+
+def same_kernels(device: str, kernels: str, others: str) -> bool:
+    """Whether two digests, as in `Built`, are of one text, or of today's and one that compiles to the same."""
+    profile = find_profile(device)
+    found = _competing(profile.arch.name) if profile else {}
+    return kernels == others or (kernels in found and found[kernels] == found.get(others))
+
+
+def _competing(arch: str) -> dict[str, frozenset[str]]:
     try:
-        return family in _families_of(families_for(profile.arch.name)).get(kernels, ())
+        return _families_of(families_for(arch))
     except SpaceError:
-        return False
+        return {}
 
 
 @cache

@@ -11,7 +11,7 @@ from space.devices import find_profile
 from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import outdated, staleness, staleness_here
+from tuner.answering.staleness import outdated, same_kernels, staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -50,6 +50,16 @@ def test_a_kernel_of_today_is_not_stale(kernels: str, build: str) -> None:
 ])  # fmt: skip
 def test_an_earlier_text_of_the_same_machine_code_is_not_stale(kernels: str) -> None:
     assert staleness(best_of(kernels, "a" * 64)) == ""
+
+
+def test_kernels_are_the_same_in_text_or_in_machine_code() -> None:
+    (earlier, *_), alone = source_of_family(FAMILY).alike, sources_digest([FAMILY])
+    assert same_kernels(DEVICE, alone, alone)
+    assert same_kernels(DEVICE, earlier, alone)
+    assert same_kernels("NVIDIA Unheard-of", earlier, earlier)
+    others = (sources_digest([FAMILY, family_named("gemv")]), "a" * 64)
+    assert not any(same_kernels(DEVICE, earlier, other) or same_kernels(DEVICE, other, earlier) for other in others)
+    assert not same_kernels("NVIDIA Unheard-of", earlier, alone)
 
 
 @pytest.mark.parametrize(("build", "then"), [("a" * 64, "a" * 12), ("", "unknown")])
