@@ -52,6 +52,8 @@ _STREAM_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 86_400
 #: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
 _TEMPORARY: Final = frozenset({408, 425, 429})
+#: Failures of a connection that there was.
+_BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 #: Variables that the HTTP library reads.
 _FROM_ENVIRONMENT: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 #: Hosts of plain HTTP that never leaves this machine.
@@ -226,7 +228,11 @@ class ServiceClient:
         Raises:
             Unreachable, FleetError: as `call`.
         """
-        return bytes(self._response("GET", path, params=params).content)
+        response = self._response("GET", path, params=params)
+        # A proxy's page to log in comes with status 200, and would be kept as the file.
+        if not response.content or _media_type(response.headers) == "text/html":
+            raise self.foreign()
+        return bytes(response.content)
 
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
         """The items of a list, fetched in pages of `limit`."""
@@ -252,6 +258,9 @@ class ServiceClient:
                 "GET", path, params=params, headers=self._sendable(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
                 self._check(said.status_code, said.headers, said.read)
+                if _media_type(said.headers) != "text/event-stream":
+                    raise self.foreign()
+                said.encoding = "utf-8"  # whatever its headers say
                 yield from _lines(said.iter_text())
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
@@ -284,7 +293,8 @@ class ServiceClient:
         try:
             response = self._connected().request(method, path, **options)
         except httpx2.TransportError as error:
-            detail = f"{self.url} does not answer ({error}): {_fix(error)}"
+            how = "broke off" if isinstance(error, _BROKEN) else "does not answer"
+            detail = f"{self.url} {how} ({error}): {_fix(error)}"
             raise self._error_of(0, "unreachable", detail) from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
@@ -319,7 +329,7 @@ class ServiceClient:
         """Raises the exception for a response that is no answer."""
         if status >= 400:
             refusal = self._refusal(status, content())
-            if isinstance(refusal, Unreachable | errors.SlotTaken):
+            if hasattr(refusal, "retry_after"):
                 refusal.retry_after = _seconds_asked(headers.get("retry-after", ""))
             raise refusal
         # gemmtune sends nobody to another address, and says Not Modified only where it was asked.
@@ -340,9 +350,15 @@ def _fix(error: httpx2.TransportError) -> str:
     """What to do about a service from which no response came."""
     if "[SSL" in str(error):
         return "name the authority of its certificate in SSL_CERT_FILE, or write http:// if it speaks no TLS"
+    if isinstance(error, _BROKEN):
+        return "something is there: ask again, and if it stays so, check the URL, its port, and whether it is https"
     if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
         return "it is there and takes too long: ask again, for less at once, or wait longer (in Python seconds=60)"
     return "start it with `gemmtune serve`"
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def carried(value: str) -> bool:

@@ -225,6 +225,24 @@ def test_a_service_that_is_there_is_not_to_be_started() -> None:
         speaking.join()
 
 
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"HTTP/1.1 200 OK"]
+)
+def test_what_breaks_off_is_not_to_be_started(said: bytes) -> None:
+    def answer() -> None:
+        with listening.accept()[0] as caller:
+            caller.recv(1 << 16)
+            caller.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        breaking = Thread(target=answer, daemon=True)
+        breaking.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with ServiceClient(address) as service, pytest.raises(Unreachable, match=r"broke off \(.+\): something is there"):
+            service.call("GET", "/v1/devices")
+        breaking.join()
+
+
 def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     callers: list[tuple[str, int]] = []
 
