@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of, problem_of, scales_of, strides_of
-from gemmtune.exact import Exact, check_machine, differences, exact
+from gemmtune.exact import Exact, check_machine, check_path, differences, exact
 from gemmtune.found import Found
 from gemmtune.named import absolute
 from space.errors import SpaceError
@@ -338,6 +338,7 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 def _source(table: str, stale: bool) -> Exact:
     # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
     # before its capture would not be found in it. A path is meant from the folder that the program is in now.
+    check_path(table, "gemmtune.launch()")
     with _LOCK:
         return _loaded(str(absolute(table)) if table else "", stale)
 

@@ -364,6 +364,12 @@ def test_a_path_is_meant_from_the_folder_that_the_program_is_in(
     launching._loaded.cache_clear()
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8643", "sqlite:///best.db", Path("https://tune.example")], ids=str)
+def test_a_service_is_no_table(url: str | Path) -> None:
+    with pytest.raises(TableError, match=rf"^{url} is a URL, and gemmtune\.launch\(\) takes a file or a folder"):
+        launching._source(str(url), False)
+
+
 def test_a_path_behind_a_link_is_that_which_the_system_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "this_machine", Machine)
     (tmp_path / "releases" / "7").mkdir(parents=True)
