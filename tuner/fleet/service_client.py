@@ -100,6 +100,10 @@ def service_url(url: str, with_token: bool, error_of: ErrorOf) -> tuple[httpx2.U
         )  # fmt: skip
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise error_of(0, "bad-url", f"{shown!r} is not a service's URL: write http://host:port or https://host")
+    # Of a port beyond these the system takes the lowest 16 bits, and whatever listens there would get the token.
+    if parsed.query or not 0 < (1 if parsed.port is None else parsed.port) < 1 << 16:
+        detail = f"{shown!r} has a query, or a port that is not from 1 to 65,535: write http://host:port"
+        raise error_of(0, "bad-url", detail)
     return parsed, shown
 
 

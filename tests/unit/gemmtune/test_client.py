@@ -173,6 +173,13 @@ def test_a_url_that_names_no_host_is_one_sentence(url: str) -> None:
     assert (found.value.status, found.value.kind) == (0, "bad-url")
 
 
+@pytest.mark.parametrize("url", ["http://h:74179", "http://h:0", "http://h:-1", "http://h:8643/explain?m=1"])
+def test_a_url_of_another_port_or_of_a_page_is_one_sentence(url: str) -> None:
+    with pytest.raises(GemmtuneError, match=r"has a query, or a port that is not from 1 to 65,535: write") as found:
+        Client(url)
+    assert (found.value.status, found.value.kind) == (0, "bad-url")
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "said"),
     [
