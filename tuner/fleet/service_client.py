@@ -20,6 +20,7 @@ import httpx2
 
 from tuner import errors
 from tuner.errors import FleetError, TunerError, Unreachable
+from tuner.fleet.unanswered import HERE, goes_away, unanswered
 from tuner.settings import set_among
 
 #: Makes an exception of an HTTP status, an error type such as `/problems/bad-input`, and a sentence. Status 0 means
@@ -52,24 +53,19 @@ _STREAM_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 86_400
 #: Statuses of refusals after which a retry may succeed, beside those of a server that fails.
 _TEMPORARY: Final = frozenset({408, 425, 429})
-#: Failures of a connection that there was.
-_BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 #: Variables that the HTTP library reads.
 _FROM_ENVIRONMENT: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-#: Hosts of plain HTTP that never leaves this machine.
-_HERE: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def http_client(
     url: httpx2.URL, headers: Mapping[str, str], seconds: float, transport: httpx2.BaseTransport | None = None
 ) -> httpx2.Client:
-    """A connection that goes through the proxies that the environment names, but for plain HTTP on this machine: a
-    proxy could not reach it, and would read the token.
+    """A connection that goes through the proxies that the environment names, but for what stays on this machine.
 
     Raises:
         FleetError: what the environment names is no proxy, or no certificates.
     """
-    away = url.scheme != "http" or url.host not in _HERE
+    away = goes_away(url)
     try:
         return httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport, trust_env=away)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
@@ -148,8 +144,9 @@ class ServiceClient:
         transport: httpx2.BaseTransport | None = None, error_of: ErrorOf = fleet_error,
     ) -> None:  # fmt: skip
         self._error_of = error_of
-        parsed, self.url = service_url(url, bool(token), error_of)
-        if token and parsed.scheme == "http" and not insecure and parsed.host not in _HERE:
+        self._address, self.url = service_url(url, bool(token), error_of)
+        parsed = self._address
+        if token and parsed.scheme == "http" and not insecure and parsed.host not in HERE:
             raise error_of(
                 0, "insecure-url",
                 f"{self.url} would send the token in the clear: use https, or --insecure (in Python insecure=True) "
@@ -297,9 +294,8 @@ class ServiceClient:
         try:
             response = self._connected().request(method, path, **options)
         except httpx2.TransportError as error:
-            how = "broke off" if isinstance(error, _BROKEN) else "does not answer"
-            detail = f"{self.url} {how} ({error}): {_fix(error)}"
-            raise self._error_of(0, "unreachable", detail) from error
+            failed, fix = unanswered(error, self._address)
+            raise self._error_of(0, "unreachable", f"{self.url} {failed}: {fix}") from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
         self._check(response.status_code, response.headers, lambda: response.content)
@@ -348,17 +344,6 @@ class ServiceClient:
             kind = "not-gemmtune"
             detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)
-
-
-def _fix(error: httpx2.TransportError) -> str:
-    """What to do about a service from which no response came."""
-    if "[SSL" in str(error):
-        return "name the authority of its certificate in SSL_CERT_FILE, or write http:// if it speaks no TLS"
-    if isinstance(error, _BROKEN):
-        return "something is there: ask again, and if it stays so, check the URL, its port, and whether it is https"
-    if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
-        return "it is there and takes too long: ask again, for less at once, or wait longer (in Python seconds=60)"
-    return "start it with `gemmtune serve`"
 
 
 def _media_type(headers: Mapping[str, str]) -> str:
