@@ -24,16 +24,18 @@ class GemmtuneError(Exception):
     Attributes:
         status: HTTP status; 0 if no response of the service arrived.
         kind: type of the error, as in `/problems/bad-input`.
+        retry_after: seconds that the service, or a proxy before it, asks its caller to wait; 0 where neither says.
     """
 
     def __init__(self, status: int, kind: str, detail: str) -> None:
         super().__init__(detail)
         self.status = status
         self.kind = kind
+        self.retry_after = 0.0
 
-    def __reduce__(self) -> tuple[type[Self], tuple[int, str, str]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[int, str, str], dict[str, float]]:
         # A pool of processes waits for ever for an exception that can't be made again.
-        return type(self), (self.status, self.kind, str(self))
+        return type(self), (self.status, self.kind, str(self)), {"retry_after": self.retry_after}
 
     @property
     def temporary(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gemmtune.found import Found
 from space.devices import card_of, identity_named
@@ -17,6 +19,9 @@ from tuner.tables.bundles import Bundle, read_bundle
 from tuner.tables.exporters.guard import MIN_GAIN, guarded
 from tuner.tables.tables import bests_in, read_document
 from workers.cuda.machine import Machine
+
+#: A path makes one slash of two.
+_URL: Final = re.compile(r"https?:/|[a-z0-9+]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +97,20 @@ def check_machine(table: str | Path, source: Exact, machine: Machine, stale: boo
         raise TableError(f"{table} is not used: {programs}; measure again with `gemmtune retune --stale`, or pass "
                          "stale=True (GEMMTUNE_TABLE_STALE=1 for engines and gemmtune.launch)")  # fmt: skip
     return programs
+
+
+def check_path(table: str, caller: str) -> None:
+    """Refuses a URL.
+
+    Args:
+        caller: who takes no URL.
+
+    Raises:
+        TableError: it is one, or what a path makes of one.
+    """
+    if _URL.match(table):
+        raise TableError(f"{table} is a URL, and {caller} takes a file or a folder of `gemmtune export`: only "
+                         "configure() of gemmtune.torch asks a service or a database")  # fmt: skip
 
 
 def _branch(driver: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,13 +9,15 @@ from functools import cache
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import finalize
 
 import numpy as np
 
 from gemmtune.apart import difference
 from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of, problem_of, scales_of, strides_of
-from gemmtune.exact import Exact, check_machine, differences, exact
+from gemmtune.exact import Exact, check_machine, check_path, differences, exact
 from gemmtune.found import Found
+from gemmtune.named import absolute
 from space.errors import SpaceError
 from space.family import is_own
 from space.kinds.gemm import Gemm
@@ -38,11 +39,39 @@ _SHOWN: Final = {"a": "a", "b": "b", "c": "out", "scale_a": "the scale of a", "s
 _PER_THREAD: Final = 2
 
 
-class _Thread(threading.local):
-    """Who calls on the per-thread default stream; compared by identity."""
+
+class _Owner:
+    """Who calls on the per-thread default stream: one thread, and after its end another one; compared by identity.
+
+    Attributes:
+        devices: GPUs that it has kernels on.
+        left: those of them on which work of the thread before may still run.
+    """
 
     def __init__(self) -> None:
-        self.owner = object()
+        self.devices = set[int]()
+        self.left = set[int]()
+
+
+class _End:
+    """Goes with its thread."""
+
+
+#: Those of ended threads. Each would keep its kernels and their memory, one more for every thread that a server starts.
+_ENDED: Final[list[_Owner]] = []
+
+
+class _Thread(threading.local):
+    """This thread's owner."""
+
+    def __init__(self) -> None:
+        try:
+            self.owner = _ENDED.pop()
+        except IndexError:
+            self.owner = _Owner()
+        self.owner.left = set(self.owner.devices)
+        self._end = _End()
+        finalize(self._end, _ENDED.append, self.owner).atexit = False
 
 
 _THREAD: Final = _Thread()
@@ -91,7 +120,7 @@ def launch(
             factors = tuple(
                 array_of(each, f"the scale of {name}", stream) for each, name in zip(given, "ab", strict=False)
             )
-    except WorkerError as error:
+    except (CudaError, WorkerError) as error:
         raise ArrayRefused(f"a is on GPU {device}: {error}; use your library's own product") from error
     problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
     check_own(arrays[2], *((f"the scale of {name}", each) for each, name in zip(factors, "ab", strict=False)))
@@ -100,11 +129,35 @@ def launch(
     owner = _THREAD.owner if stream == _PER_THREAD else None
     try:
         with _LOCK, current(device):
+            if owner:
+                _settle(owner, device, problem)
             call = _call(source, problem, device, stream, owner, apart)
             _check(call, *arrays, *factors)
             call.on(*(array.address for array in (*arrays, *factors)))
     except (CudaError, SpaceError, WorkerError, TunerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
+
+
+def _settle(owner: _Owner, device: int, problem: Gemm) -> None:
+    """Waits for the thread before: its work may still use the scratch memory of these kernels.
+
+    Raises:
+        ArrayRefused: the stream is being captured, in which nothing can be waited for.
+    """
+    from cuda.bindings import driver as cu
+
+    from workers.cuda.driver import Borrowed, check
+
+    if device in owner.left:
+        if Borrowed(_PER_THREAD).capturing:
+            raise ArrayRefused(_captured(problem))
+        check("cuCtxSynchronize", cu.cuCtxSynchronize())
+        owner.left.discard(device)
+    owner.devices.add(device)
+
+
+def _captured(problem: Gemm) -> str:
+    return f"{problem.title}: the stream is being captured: call it once before the capture"
 
 
 def _handle(stream: object) -> int:
@@ -156,7 +209,7 @@ class _Call:
         try:
             if Borrowed(stream).capturing:
                 # To allocate would end the capture.
-                raise ArrayRefused(f"{problem.title}: the stream is being captured: call it once before the capture")
+                raise ArrayRefused(_captured(problem))
             self._library = None if own else self._opened(found, device)
             # A caller may ask for a refused product again and again.
             with ExitStack() as made:
@@ -285,8 +338,9 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 def _source(table: str, stale: bool) -> Exact:
     # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
     # before its capture would not be found in it. A path is meant from the folder that the program is in now.
+    check_path(table, "gemmtune.launch()")
     with _LOCK:
-        return _loaded(os.path.abspath(os.path.expanduser(table)) if table else "", stale)
+        return _loaded(str(absolute(table)) if table else "", stale)
 
 
 @cache

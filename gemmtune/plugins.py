@@ -21,9 +21,10 @@ def install_table() -> None:
         path = settings().table
         if path is None or str(path) in _done:
             return
+        # Whatever comes of it: what went wrong once is said once.
+        _done.add(str(path))
         from gemmtune.torch import install
 
         install(path, stale=settings().table_stale)
-        _done.add(str(path))
     except Exception as error:  # whatever is wrong with the table or with torch
         log.error("GEMMTUNE_TABLE is not installed, torch's own kernels run: %s", error)

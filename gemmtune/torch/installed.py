@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from gemmtune.exact import Exact, check_machine, exact
+from gemmtune.exact import Exact, check_machine, check_path, exact
 from gemmtune.named import path_of
 from gemmtune.torch import captures, kernels, streams
 from gemmtune.torch.arguments import check_numbers
@@ -31,7 +31,6 @@ from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Sh
 from gemmtune.torch.private import current_device
 from space.family import is_own
 from space.kinds.gemm import SCALES, Gemm
-from tuner.errors import TableError
 from tuner.evidence.records import Best
 from workers.cuda.copies import Strides
 from workers.cuda.machine import this_machine
@@ -316,9 +315,7 @@ def install(
             `eager` calls need.
     """
     global _installed
-    if "://" in str(table):
-        raise TableError(f"{table} is a URL, and install() takes a file or a folder of `gemmtune export`: only "
-                         "configure() asks a service or a database")  # fmt: skip
+    check_path(str(table), "install()")
     path = path_of(table, "table", "a table (….json) or a folder of `gemmtune export`")
     check_numbers(eager_us=eager_us, **({} if min_gain is None else {"min_gain": min_gain}))
     source = exact(path, guard=True, min_gain=min_gain)

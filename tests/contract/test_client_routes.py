@@ -50,6 +50,8 @@ def test_every_route_has_a_method() -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         met.add((request.method, request.url.path))
         items = [ANSWER] if request.url.path == "/v1/best:batch" else []
+        if request.url.path.endswith("/events"):
+            return httpx2.Response(200, headers={"Content-Type": "text/event-stream"})
         return httpx2.Response(200, json=ANSWER | {"items": items})
 
     with Client("http://localhost", transport=httpx2.MockTransport(answer)) as client:

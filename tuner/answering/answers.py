@@ -25,6 +25,7 @@ from space.rank import rank, roofline_us
 from tuner.answering.grounds import taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import changed_since, staleness
+from tuner.counts import counted
 from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
@@ -199,8 +200,8 @@ def measured(best: Best) -> Answer:
     changed = changed_since(best)
     replay = _replay(best)
     why = (
-        f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "
-        f"verified{'; ' if changed else ''}{changed}"
+        f"measured on {best.device}{replay} under {best.policy.value}: {counted(best.tried, 'candidate')} tried, every "
+        f"element verified{'; ' if changed else ''}{changed}"
     )
     winner = best.winner.measurement
     return Answer(
@@ -217,8 +218,8 @@ def recorded(best: Best) -> Answer:
     """The answer for the problem of a recording's best, which no store has."""
     winner = best.winner.measurement
     why = (
-        f"from a recording of a real {best.device} under {best.policy.value}, not measured here: {best.tried} "
-        "candidates tried, every element verified"
+        f"from a recording of a real {best.device} under {best.policy.value}, not measured here: "
+        f"{counted(best.tried, 'candidate')} tried, every element verified"
     )
     return Answer(
         best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,

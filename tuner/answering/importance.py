@@ -23,6 +23,7 @@ from space.knobs import KnobValue
 from space.plug import Family
 from space.problem import Problem
 from space.structures import structure_of
+from tuner.counts import counted
 from tuner.errors import NothingMeasured
 from tuner.evidence.legality import forbidden
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow
@@ -142,10 +143,10 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
         profile_named(device)
     if run is None or len(run.times) < LEAST:
         count = len(run.times) if run else 0
-        many = "1 correct candidate" if count == 1 else f"{count} correct candidates"
+        were = "was" if count == 1 else "were"
         raise NothingMeasured(
-            f"{many} of {problem.title} {'was' if count == 1 else 'were'} measured on {device}: {LEAST} are needed to "
-            "tell why one won;", tune_command(problem)
+            f"{counted(count, 'correct candidate')} of {problem.title} {were} measured on {device}: {LEAST} are needed "
+            "to tell why one won;", tune_command(problem)
         )  # fmt: skip
     times = run.times
     winner = best.config if best else min(times, key=lambda config: (times[config], config.key))

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from space.kind import problem_from_key
 from tuner.cli.live import live_line
-from tuner.cli.output import console, counted, notes, table
+from tuner.cli.output import console, notes, table
 from tuner.cli.replays import print_replays
+from tuner.counts import counted
 from tuner.evidence.picks import LIBRARY
 
 Document = dict[str, Any]

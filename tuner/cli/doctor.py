@@ -13,7 +13,8 @@ import typer
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tuner.cli.options import Db, Json, store_url, timing_of
-from tuner.cli.output import console, counted, emit
+from tuner.cli.output import console, emit
+from tuner.counts import counted
 from tuner.exits import EXIT_BROKEN
 from tuner.fleet.checkup import Check, fleet_checkup, service_check
 from tuner.settings import Settings, settings

@@ -13,7 +13,8 @@ from space.family import families_for
 from space.plug import Family
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, planning_store
-from tuner.cli.output import console, counted, emit, notes
+from tuner.cli.output import console, emit, notes
+from tuner.counts import counted
 from tuner.errors import ModelError
 from tuner.files import check_exportable
 from tuner.prediction import files

@@ -67,11 +67,6 @@ def say(line: str, document: object, as_json: bool) -> None:
     show(document, as_json, lambda _: console.print(line))
 
 
-def counted(count: int, word: str) -> str:
-    """`1 problem`, `1,024 problems`."""
-    return f"1 {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table with right-aligned numbers. Where it is too wide, its longest columns wrap first."""
     width = console.width if console.is_terminal else max(console.width, PLAIN_COLUMNS)

@@ -23,8 +23,9 @@ from tuner.cli.options import (
     same_place,
     tuned_there,
 )
-from tuner.cli.output import console, counted, emit, print_comparison
+from tuner.cli.output import console, emit, print_comparison
 from tuner.cli.problem_options import asks_problem
+from tuner.counts import counted
 from tuner.evidence.records import BestChange, Policy
 from tuner.evidence.stats import median_interval_us
 from tuner.hints import tune_command

@@ -15,8 +15,9 @@ import typer
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
-from tuner.cli.output import counted, notes, say
+from tuner.cli.output import notes, say
 from tuner.cli.tune import say_device
+from tuner.counts import counted
 from tuner.errors import DeviceError, NothingCorrect
 from tuner.exits import EXIT_NOTHING
 from tuner.files import whole_file

@@ -12,7 +12,8 @@ import typer
 
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
-from tuner.cli.output import console, counted, emit, say
+from tuner.cli.output import console, emit, say
+from tuner.counts import counted
 from tuner.errors import ExportError
 from tuner.files import export_file
 from tuner.settings import settings

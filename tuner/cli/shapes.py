@@ -11,8 +11,9 @@ import typer
 from space.devices import profile_named
 from space.errors import ProblemError
 from tuner.cli.options import AUTO, DeviceName, Json
-from tuner.cli.output import console, counted, notes, show, table
+from tuner.cli.output import console, notes, show, table
 from tuner.cli.shape_options import BlockScaledAs, Ms, Sources, Tf32, Tp, asked_of
+from tuner.counts import counted
 from tuner.files import export_file
 from tuner.tables.importers import shapes_of
 from tuner.tables.shapes import Shapes, Weighted, as_csv, weighted

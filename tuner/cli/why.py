@@ -10,9 +10,10 @@ from tuner.answering.importance import LEAST, Why
 from tuner.answering.rivals import out_since, picked_today
 from tuner.answering.staleness import changed_since
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store, tuned_there
-from tuner.cli.output import console, counted, show, table
+from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replays import print_replays
+from tuner.counts import counted
 from tuner.evidence.records import StoredMeasurement
 from tuner.prediction.files import model_for
 from tuner.settings import settings

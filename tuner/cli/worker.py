@@ -17,9 +17,10 @@ from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, campaign_client_at
 from tuner.cli.commands import group
 from tuner.cli.options import MOST_NUMBER, Db, Json
-from tuner.cli.output import counted, notes, say, show
+from tuner.cli.output import notes, say, show
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
+from tuner.counts import counted
 from tuner.errors import CampaignError, SettingsError
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache

@@ -33,6 +33,7 @@ from tuner.fleet.campaigns.sweep import ROUNDLESS
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.service_client import carried, fleet_error, http_client, service_url
+from tuner.fleet.unanswered import unanswered
 
 #: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
@@ -74,8 +75,8 @@ def service_check(url: str, token: str | None) -> Check:
     except FleetError as error:
         return Check("service", "broken", str(error), "see the sentence")
     except httpx2.HTTPError as error:
-        fix = "check GEMMTUNE_URL, proxy and firewall, or start it with `gemmtune serve`"
-        return Check("service", "broken", f"{url} does not answer ({error})", fix)
+        failed, fix = unanswered(error, parsed)
+        return Check("service", "broken", f"{url} {failed}", f"check GEMMTUNE_URL and firewall; {fix}")
     if ready.status_code != 200:
         return Check("service", "broken", f"{url} is not ready: {_detail(ready)}", "see its log, and doctor there")
     if asked.status_code == 401:
@@ -83,6 +84,8 @@ def service_check(url: str, token: str | None) -> Check:
             "service", "broken", f"{url} is ready and refuses the token: {_detail(asked)}",
             "set GEMMTUNE_TOKEN_FILE to a token of `gemmtune token create NAME --scope work`",
         )  # fmt: skip
+    if not _says(ready, "status") or (asked.status_code == 200 and not _says(asked, "items")):
+        return Check("service", "broken", f"{url} answers, but not as gemmtune does", "check GEMMTUNE_URL and its port")
     skew = 0.0
     with suppress(KeyError, ValueError):
         skew = (parsedate_to_datetime(ready.headers["date"]) - datetime.now(UTC)).total_seconds()
@@ -229,6 +232,14 @@ def _disk(store: Store, url: str) -> Check:
     if left < _LOW_BYTES:
         return Check("disk", "warning", said, "free space: a full disk keeps no measurements")
     return Check("disk", "ok", said)
+
+
+def _says(answer: httpx2.Response, member: str) -> bool:
+    """Whether a response is JSON with a member: a proxy's page to log in comes with status 200 too."""
+    try:
+        return member in answer.json()
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _detail(answer: httpx2.Response) -> str:

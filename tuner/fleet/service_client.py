@@ -20,6 +20,7 @@ import httpx2
 
 from tuner import errors
 from tuner.errors import FleetError, TunerError, Unreachable
+from tuner.fleet.unanswered import HERE, goes_away, unanswered
 from tuner.settings import set_among
 
 #: Makes an exception of an HTTP status, an error type such as `/problems/bad-input`, and a sentence. Status 0 means
@@ -54,20 +55,17 @@ _MOST_SECONDS: Final = 86_400
 _TEMPORARY: Final = frozenset({408, 425, 429})
 #: Variables that the HTTP library reads.
 _FROM_ENVIRONMENT: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-#: Hosts of plain HTTP that never leaves this machine.
-_HERE: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def http_client(
     url: httpx2.URL, headers: Mapping[str, str], seconds: float, transport: httpx2.BaseTransport | None = None
 ) -> httpx2.Client:
-    """A connection that goes through the proxies that the environment names, but for plain HTTP on this machine: a
-    proxy could not reach it, and would read the token.
+    """A connection that goes through the proxies that the environment names, but for what stays on this machine.
 
     Raises:
         FleetError: what the environment names is no proxy, or no certificates.
     """
-    away = url.scheme != "http" or url.host not in _HERE
+    away = goes_away(url)
     try:
         return httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport, trust_env=away)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
@@ -98,6 +96,10 @@ def service_url(url: str, with_token: bool, error_of: ErrorOf) -> tuple[httpx2.U
         )  # fmt: skip
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise error_of(0, "bad-url", f"{shown!r} is not a service's URL: write http://host:port or https://host")
+    # Of a port beyond these the system takes the lowest 16 bits, and whatever listens there would get the token.
+    if parsed.query or not 0 < (1 if parsed.port is None else parsed.port) < 1 << 16:
+        detail = f"{shown!r} has a query, or a port that is not from 1 to 65,535: write http://host:port"
+        raise error_of(0, "bad-url", detail)
     return parsed, shown
 
 
@@ -142,8 +144,9 @@ class ServiceClient:
         transport: httpx2.BaseTransport | None = None, error_of: ErrorOf = fleet_error,
     ) -> None:  # fmt: skip
         self._error_of = error_of
-        parsed, self.url = service_url(url, bool(token), error_of)
-        if token and parsed.scheme == "http" and not insecure and parsed.host not in _HERE:
+        self._address, self.url = service_url(url, bool(token), error_of)
+        parsed = self._address
+        if token and parsed.scheme == "http" and not insecure and parsed.host not in HERE:
             raise error_of(
                 0, "insecure-url",
                 f"{self.url} would send the token in the clear: use https, or --insecure (in Python insecure=True) "
@@ -226,7 +229,11 @@ class ServiceClient:
         Raises:
             Unreachable, FleetError: as `call`.
         """
-        return bytes(self._response("GET", path, params=params).content)
+        response = self._response("GET", path, params=params)
+        # A proxy's page to log in comes with status 200, and would be kept as the file.
+        if not response.content or _media_type(response.headers) == "text/html":
+            raise self.foreign()
+        return bytes(response.content)
 
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
         """The items of a list, fetched in pages of `limit`."""
@@ -252,6 +259,9 @@ class ServiceClient:
                 "GET", path, params=params, headers=self._sendable(headers or {}), timeout=_STREAM_SECONDS
             ) as said:
                 self._check(said.status_code, said.headers, said.read)
+                if _media_type(said.headers) != "text/event-stream":
+                    raise self.foreign()
+                said.encoding = "utf-8"  # whatever its headers say
                 yield from _lines(said.iter_text())
         except httpx2.TransportError as error:
             raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
@@ -284,8 +294,8 @@ class ServiceClient:
         try:
             response = self._connected().request(method, path, **options)
         except httpx2.TransportError as error:
-            detail = f"{self.url} does not answer ({error}): {_fix(error)}"
-            raise self._error_of(0, "unreachable", detail) from error
+            failed, fix = unanswered(error, self._address)
+            raise self._error_of(0, "unreachable", f"{self.url} {failed}: {fix}") from error
         except httpx2.DecodingError as error:
             raise self.foreign() from error
         self._check(response.status_code, response.headers, lambda: response.content)
@@ -319,7 +329,7 @@ class ServiceClient:
         """Raises the exception for a response that is no answer."""
         if status >= 400:
             refusal = self._refusal(status, content())
-            if isinstance(refusal, Unreachable | errors.SlotTaken):
+            if hasattr(refusal, "retry_after"):
                 refusal.retry_after = _seconds_asked(headers.get("retry-after", ""))
             raise refusal
         # gemmtune sends nobody to another address, and says Not Modified only where it was asked.
@@ -336,13 +346,8 @@ class ServiceClient:
         return self._error_of(status, kind, detail)
 
 
-def _fix(error: httpx2.TransportError) -> str:
-    """What to do about a service from which no response came."""
-    if "[SSL" in str(error):
-        return "name the authority of its certificate in SSL_CERT_FILE, or write http:// if it speaks no TLS"
-    if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
-        return "it is there and takes too long: ask again, for less at once, or wait longer (in Python seconds=60)"
-    return "start it with `gemmtune serve`"
+def _media_type(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def carried(value: str) -> bool:

@@ -22,6 +22,7 @@ from space.family import family_named
 from space.problem import Problem
 from space.rank import power_decides, roofline_us
 from space.structures import by_structure
+from tuner.counts import counted
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.finalists import fastest, near, one_of_each_structure
@@ -201,7 +202,7 @@ class Search:
             return "every candidate was tried"
         if len(self.tried) < self._budget.candidates:
             return self._too_little_to_gain()
-        return f"the budget of {self._budget.candidates} candidates is spent"
+        return f"the budget of {counted(self._budget.candidates, 'candidate')} is spent"
 
     def _too_little_to_gain(self) -> str:
         if self._budget.gain is None or len(self.tried) < JUDGED_AFTER:

@@ -147,6 +147,12 @@ def bests_in(document: Mapping[str, Any], path: Path) -> list[Best]:
             raise ValueError(f"{twice[0]} is in it twice")
         return bests
     except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
+        # What wrote a whole table knew its words: a knob's value, a family, a fact beside the evidence.
+        if isinstance(error, SpaceError) or "unexpected keyword" in str(error):
+            raise TableError(
+                f"{path} has what this version of gemmtune does not know ({error}): it is of another one; export it "
+                "with this one, or install that one here"
+            ) from error
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
 
 

@@ -30,6 +30,7 @@ FOREIGN = {
     "bytes": httpx2.Response(200, content=b"\xff\xfe\xfd"), "deep": httpx2.Response(200, text="[" * 100_000),
     "moved": httpx2.Response(302, headers={"Location": "http://elsewhere"}),
 }  # fmt: skip
+STREAM = {"Content-Type": "text/event-stream"}
 METHODS = [
     name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_") and name != "close"
 ]
@@ -80,8 +81,21 @@ def test_a_broken_encoding_is_one_error(name: str) -> None:
 def test_text_that_is_none_is_one_error() -> None:
     with saying(FOREIGN["bytes"]) as one:
         refused(one.metrics)
-    with saying(httpx2.Response(200, text="id: 1\nevent: hello\ndata: {\n\n")) as one:
+    with saying(httpx2.Response(200, text="id: 1\nevent: hello\ndata: {\n\n", headers=STREAM)) as one:
         refused(one.events)
+
+
+@pytest.mark.parametrize("name", sorted(OF_TEXT - {"remove_build"}))
+def test_a_page_to_log_in_is_neither_a_file_nor_a_stream_without_events(name: str) -> None:
+    for response in (httpx2.Response(200, html="<html>Log in</html>"), httpx2.Response(200), httpx2.Response(204)):
+        with saying(response) as one:
+            refused(getattr(one, name))
+
+
+def test_a_stream_is_utf_8_whatever_its_headers_say() -> None:
+    headers = {"Content-Type": "text/event-stream; charset=utf-16"}
+    with saying(httpx2.Response(200, content='data: {"n":"µ"}\n\n'.encode(), headers=headers)) as one:
+        assert [event["data"] for event in one.events()] == [{"n": "µ"}]
 
 
 def test_an_answer_that_lacks_a_member_or_has_another_type_there_is_one_error() -> None:
@@ -129,6 +143,14 @@ def test_what_may_succeed_later_is_temporary(status: int, temporary: bool) -> No
     assert (found.value.status, found.value.temporary) == (status, temporary)
 
 
+@pytest.mark.parametrize(("headers", "seconds"), [({"Retry-After": "7"}, 7.0), ({}, 0.0)])
+def test_the_wait_that_a_service_asks_for_is_told(headers: dict[str, str], seconds: float) -> None:
+    refusal = {"type": "/problems/too-often", "detail": "wait"}
+    with saying(httpx2.Response(429, json=refusal, headers=headers)) as one, pytest.raises(GemmtuneError) as found:
+        one.fleet()
+    assert (found.value.retry_after, pickle.loads(pickle.dumps(found.value)).retry_after) == (seconds, seconds)
+
+
 def test_an_error_passes_from_process_to_process() -> None:
     sent = GemmtuneError(503, "/problems/busy", "try again")
     received = pickle.loads(pickle.dumps(sent))
@@ -147,6 +169,13 @@ def test_silence_is_temporary() -> None:
 @pytest.mark.parametrize("url", ["http://tune..example:8643", "http://.", f"http://{'a' * 64}:8643", "http://h:port"])
 def test_a_url_that_names_no_host_is_one_sentence(url: str) -> None:
     with pytest.raises(GemmtuneError, match=r"is not a URL .* write http://host:port") as found:
+        Client(url)
+    assert (found.value.status, found.value.kind) == (0, "bad-url")
+
+
+@pytest.mark.parametrize("url", ["http://h:74179", "http://h:0", "http://h:-1", "http://h:8643/explain?m=1"])
+def test_a_url_of_another_port_or_of_a_page_is_one_sentence(url: str) -> None:
+    with pytest.raises(GemmtuneError, match=r"has a query, or a port that is not from 1 to 65,535: write") as found:
         Client(url)
     assert (found.value.status, found.value.kind) == (0, "bad-url")
 
@@ -232,7 +261,7 @@ def test_an_event_may_hold_what_some_take_for_the_end_of_a_line(end: str) -> Non
     said = ("id: 1", "event: best", 'data: {"device":"a\u2028b\u0085cd"}', "", ": quiet", "", 'data: {"n":2}', "", "")
     parts = end.join(said).encode()
     streamed = httpx2.ByteStream(parts)
-    with client(lambda _: httpx2.Response(200, stream=streamed)) as one:
+    with client(lambda _: httpx2.Response(200, stream=streamed, headers=STREAM)) as one:
         events = list(one.events())
     assert events == [{"id": "1", "event": "best", "data": {"device": "a\u2028b\u0085cd"}},
                       {"id": None, "event": None, "data": {"n": 2}}]  # fmt: skip

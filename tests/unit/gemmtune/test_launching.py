@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tuner.errors import SettingsError, TableError
 from tuner.settings import Settings
 from tuner.tables.entries import canonical
 from workers.cuda import device
+from workers.cuda import driver as cuda
 from workers.cuda.machine import Machine
 from workers.errors import CacheError, DriverError
 
@@ -60,12 +62,17 @@ class Calls:
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.noted = driver, list[tuple[str, int, int]]()
-        self.fails = False
+        self.fails = self.capturing = False
         self.given: list[tuple[int, int]] = []
 
     def array_of(self, array: Array, *_: object) -> Array:
         self.given.append((array.device, self.driver.stack[-1]))
         return array
+
+    def synchronize(self) -> tuple[int]:
+        (*_, context) = self.driver.stack
+        self.noted.append(("waited", context, context))
+        return (0,)
 
     def __call__(self, source: Exact, problem: object, ordinal: int, *_: object) -> Calls.Made:
         self.noted.append(("made", ordinal, self.driver.stack[-1]))
@@ -93,6 +100,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setattr(launching, "device_of", lambda array, name: array.device)
     monkeypatch.setattr(launching, "_source", lambda table, stale: SOURCE)
     monkeypatch.setattr(launching, "_Call", made)
+    monkeypatch.setattr(launching, "_ENDED", [])
+    monkeypatch.setattr(cuda.cu, "cuCtxSynchronize", made.synchronize)
+    monkeypatch.setattr(cuda.Borrowed, "capturing", property(lambda _: made.capturing))
     device._primary.cache_clear()
     yield made
     launching._call.cache_clear()
@@ -130,13 +140,55 @@ def test_threads_share_a_kernel_and_keep_their_contexts(calls: Calls) -> None:
     assert all(ordinal == context for _, ordinal, context in calls.noted)
 
 
+def in_threads(count: int, call: Callable[[], None], together: bool) -> None:
+    """Calls from threads of its own, which live at the same time or one after another."""
+    meeting = threading.Barrier(count if together else 1)
+
+    def run() -> None:
+        call()
+        meeting.wait()
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+        if not together:
+            thread.join()
+    for thread in threads:
+        thread.join()
+
+
 @pytest.mark.parametrize(("stream", "kernels"), [(0, 1), (1, 1), (2, 2)])
 def test_two_per_thread_default_streams_share_no_scratch_memory(calls: Calls, stream: int, kernels: int) -> None:
-    for _ in range(2):
-        thread = threading.Thread(target=launch, args=(0, stream))
-        thread.start()
-        thread.join()
+    in_threads(2, partial(launch, 0, stream), together=True)
     assert sum(what == "made" for what, *_ in calls.noted) == kernels
+
+
+def test_threads_that_end_leave_their_kernels_to_the_next_ones(calls: Calls) -> None:
+    in_threads(3, lambda: (launch(0, 2), launch(1, 2), launch(0, 2)), together=False)
+    made = [("made", 0, 0), ("launched", 0, 0), ("made", 1, 1), ("launched", 1, 1), ("launched", 0, 0)]
+    # What a thread enqueued may run beyond its end, and the next one is on another stream.
+    next_one = [("waited", 0, 0), ("launched", 0, 0), ("waited", 1, 1), ("launched", 1, 1), ("launched", 0, 0)]
+    assert calls.noted == made + 2 * next_one
+
+
+def test_a_threads_kernels_are_not_taken_over_in_a_capture(calls: Calls) -> None:
+    refused = list[str]()
+
+    def capture() -> None:
+        calls.capturing = True
+        with pytest.raises(ArrayRefused) as found:
+            launch(0, 2)
+        refused.append(str(found.value))
+        calls.capturing = False
+        launch(0, 2)
+        calls.capturing = True
+        launch(0, 2)
+        calls.capturing = False
+
+    in_threads(1, partial(launch, 0, 2), together=False)
+    in_threads(1, capture, together=False)
+    assert refused[0].endswith("the stream is being captured: call it once before the capture")
+    assert [what for what, *_ in calls.noted] == ["made", "launched", "waited", "launched", "launched"]
 
 
 @pytest.mark.parametrize(("table", "asked"), [("mine.json", "mine.json"), (None, "set.json")])
@@ -172,6 +224,12 @@ def test_a_gpu_that_is_not_here_is_refused(calls: Calls) -> None:
     with pytest.raises(ArrayRefused, match=r"on GPU 2: cuda:2 is not here: .*; use your library's own product"):
         launch(2)
     assert calls.driver.stack == [CALLERS]
+
+
+def test_a_gpu_without_room_for_a_context_is_refused(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "cuDevicePrimaryCtxRetain", lambda *_: (2, 0))
+    with pytest.raises(ArrayRefused, match=r"^a is on GPU 1: cuDevicePrimaryCtxRetain: .*; use your library's own"):
+        launch(1)
 
 
 @pytest.mark.parametrize("error", [CacheError("no room"), DriverError("too old"), ConfigError("no such knob")])
@@ -303,6 +361,21 @@ def test_a_path_is_meant_from_the_folder_that_the_program_is_in(
     assert read[0] is not read[1]
     monkeypatch.chdir(tmp_path)
     assert launching._source("64/table.json", False) is read[0]
+    launching._loaded.cache_clear()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8643", "sqlite:///best.db", Path("https://tune.example")], ids=str)
+def test_a_service_is_no_table(url: str | Path) -> None:
+    with pytest.raises(TableError, match=rf"^{url} is a URL, and gemmtune\.launch\(\) takes a file or a folder"):
+        launching._source(str(url), False)
+
+
+def test_a_path_behind_a_link_is_that_which_the_system_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "this_machine", Machine)
+    (tmp_path / "releases" / "7").mkdir(parents=True)
+    (tmp_path / "current").symlink_to(tmp_path / "releases" / "7")
+    (tmp_path / "releases" / "table.json").write_bytes(canonical(table(entry(Gemm.of(64, 64, 64)))))
+    assert launching._source(str(tmp_path / "current" / ".." / "table.json"), False).bests
     launching._loaded.cache_clear()
 
 

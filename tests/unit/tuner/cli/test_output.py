@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cli.output import PLAIN_COLUMNS, console, counted, notes, table
+from tuner.cli.output import PLAIN_COLUMNS, console, notes, table
 from tuner.cli.replays import print_sentences
+from tuner.counts import counted
 
 
 def test_a_wide_table_wraps_its_longest_column_and_keeps_short_ones_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -225,6 +225,80 @@ def test_a_service_that_is_there_is_not_to_be_started() -> None:
         speaking.join()
 
 
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"HTTP/1.1 200 OK"]
+)
+def test_what_breaks_off_is_not_to_be_started(said: bytes) -> None:
+    def answer() -> None:
+        with listening.accept()[0] as caller:
+            caller.recv(1 << 16)
+            caller.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        breaking = Thread(target=answer, daemon=True)
+        breaking.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with ServiceClient(address) as service, pytest.raises(Unreachable, match=r"broke off \(.+\): something"):
+            service.call("GET", "/v1/devices")
+        breaking.join()
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "said"),
+    [
+        ("https://tune.example", {"HTTPS_PROXY": "http://127.0.0.1:9"}, "HTTPS_PROXY names a proxy: check that it is"),
+        ("http://tune.example", {"ALL_PROXY": "http://127.0.0.1:9"}, "ALL_PROXY names a proxy: check that it is there"),
+        ("http://tune.invalid", {"HTTPS_PROXY": "http://127.0.0.1:9"}, "no address of tune.invalid is known here"),
+        ("https://tune.invalid", {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "tune.invalid"}, "no address of"),
+        ("http://127.0.0.1:9", {"HTTP_PROXY": "http://127.0.0.1:9"}, "start it with `gemmtune serve`"),
+    ],
+)
+def test_what_lies_before_a_service_is_named(
+    url: str, variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with ServiceClient(url) as service, pytest.raises(Unreachable, match=said):
+        service.call("GET", "/v1/devices")
+    assert said in service_check(url, None).fix
+
+
+def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ProxyError("407 Proxy Authentication Required")
+
+    monkeypatch.setenv("HTTPS_PROXY", "http://ann:s3cret@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    said = r"\(407 .+\): the proxy of HTTPS_PROXY refuses it: correct or unset it, or list tune\.example in NO_PROXY$"
+    with (
+        ServiceClient("https://tune.example", transport=httpx2.MockTransport(refuse)) as service,
+        pytest.raises(Unreachable, match=said),
+    ):
+        service.call("GET", "/v1/devices")
+
+
+@pytest.mark.parametrize("body", [b"<html>Log in</html>", b"{}", b"[]", b"7", b""])
+def test_another_servers_page_is_no_service_that_is_ready(body: bytes) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        check = service_check(f"http://127.0.0.1:{server.server_port}", None)
+        server.shutdown()
+    assert (check.state, check.found.partition(" ")[2]) == ("broken", "answers, but not as gemmtune does")
+
+
 def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     callers: list[tuple[str, int]] = []
 

@@ -216,6 +216,29 @@ def test_a_whole_table_whose_content_can_not_be_is_refused(
             exact(tmp_path / "t.json", guard=guard)
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (("config", "knobs", "tile_n", 1_000), "tile_n = 1000 is outside its domain"),
+        (("config", "knobs", "lookahead", 2), "'lookahead' is not a knob of"),
+        (("config", "family", "sm100_tcgen05"), "family 'sm100_tcgen05' is unknown"),
+        (("problem", "key", "conv:bf16:1x2x3"), "'conv:bf16:1x2x3' is not a problem key"),
+        (("provenance", "firmware", "96.00"), "'firmware'"),
+    ],
+)  # fmt: skip
+def test_a_table_of_a_newer_version_is_called_so(tmp_path: Path, place: tuple[Any, ...], said: str) -> None:
+    document = json.loads(canonical(table(entry(WON))))
+    *path, name, value = place
+    at = document["entries"][0]
+    for each in path:
+        at = at[each]
+    at[name] = value
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=rf"t\.json has what this version of gemmtune does not know \(.*{said}"):
+        exact(tmp_path / "t.json")
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("device", 5), ("device", None), ("note", ["x"]), ("note", 5), ("build_digest", True), ("build_digest", None),
 ])  # fmt: skip
