@@ -214,7 +214,7 @@ async def _wait(running: list[asyncio.Task[None]], seconds: float) -> None:
 
 def main() -> None:
     """Makes the backlog, runs the load, prints the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--problems", type=int, default=100_000)
     options.add_argument("--workers", type=int, default=1_000)
     options.add_argument("--working", type=int, help="workers that run rounds, all by default; others only beat")

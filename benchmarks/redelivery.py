@@ -42,7 +42,7 @@ _COMPILED_SECONDS: Final = 300.0
 
 def main() -> None:
     """Kills, waits, prints the table, and fails if a round restarted too late."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--kills", type=int, default=12)
     options.add_argument("--stops", type=int, default=8)
     options.add_argument("--workers", type=int, default=3)

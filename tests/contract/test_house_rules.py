@@ -58,6 +58,7 @@ def test_inline_assembly_lives_under_ptx_only() -> None:
         (r"\bimport pickle|\bfrom pickle", (), "no pickle over a wire or in the store"),
         (r"\bgetenv\b|os\.environ", ("tuner/settings.py",), "one settings object reads the environment"),
         (r"\bfork\b\(|set_start_method|multiprocessing", (), "processes are spawned by the supervisor"),
+        (r"description=__doc__\)", (), "argparse folds a docstring's commands into its prose unless told otherwise"),
     ],
 )
 def test_what_is_forbidden_is_absent(pattern: str, allowed: tuple[str, ...], why: str) -> None:
