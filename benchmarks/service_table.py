@@ -37,8 +37,8 @@ from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance
 
 DEVICE: Final = "NVIDIA H200"
 _PROVENANCE: Final = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64, "130000", "0.1.0", 0)
-#: Of one dtype and layout.
-_CONFIGS: Final = 64
+#: Of one dtype and layout; those of the first problem are the first that are stored.
+CONFIGS: Final = 2_000
 _SAMPLES: Final = 30
 _AT_ONCE: Final = 5_000
 _MADE: Final = 50_000
@@ -175,7 +175,7 @@ def _kind(problem: Gemm) -> Gemm:
 def _configs(dice: random.Random, kind: Gemm) -> list[Config]:
     family = family_for("sm_90a")
     found = enumerate_space(family, kind)
-    rows = dice.sample(range(len(found)), min(_CONFIGS, len(found)))
+    rows = dice.sample(range(len(found)), min(CONFIGS, len(found)))
     return [family.config_at(found.columns, row) for row in rows]
 
 
