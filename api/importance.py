@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import FromAttributes, fields_of
+from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
@@ -46,7 +47,7 @@ class ImportanceOut(BaseModel):
 
 @router.get(
     "/v1/importance", operation_id="getImportance", response_model=ImportanceOut,
-    responses={**responses(404), 304: {"description": "the client already has this content"}},
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def get_importance(
     request: Request, query: Annotated[ImportanceQuery, Query()], views: ViewsDependency

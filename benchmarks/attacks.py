@@ -264,7 +264,7 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
 
 def main() -> None:
     """Attacks, and prints what it saw as JSON."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("attack", choices=ATTACKS)
     options.add_argument("--port", type=int, required=True)
     options.add_argument("--secret", default="none")

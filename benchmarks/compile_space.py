@@ -45,7 +45,7 @@ DRAWS = 60_000
 
 def main() -> None:
     """Prints the table and writes it with its command."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--arch", help="compile target; by default that of the family's reference device")
     options.add_argument("--samples", type=int, default=500)

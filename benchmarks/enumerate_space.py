@@ -36,7 +36,7 @@ PINGPONG: Final = {"schedule": "pingpong", "consumer_warpgroups": 3, "tile_n": 2
 
 def main() -> None:
     """Prints the table and writes it with its command."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("shape")
     options.add_argument("--dtype", default="bf16")
     options.add_argument("--family", default="sm90_wgmma")

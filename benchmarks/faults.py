@@ -224,7 +224,7 @@ def rates(found: Sequence[FaultResult]) -> str:
 
 def main() -> None:
     """Prints the table, and fails if a fault has another outcome than expected."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--deadline", type=float, default=5.0, help="time limit of a candidate in seconds")
     add_out(options)

@@ -185,7 +185,7 @@ class Bystander(Repeated):
 
 def main() -> None:
     """Floods a service, and prints the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     options.add_argument("--seconds", type=float, default=10.0, help="of each flood")
     options.add_argument("--streams", type=int, nargs="+", default=[40, 500], help="readers of event streams")

@@ -34,7 +34,7 @@ CALLERS: Final = {"read": ("read",), "work": ("work",), "admin": ("admin",), "no
 
 def main() -> None:
     """Starts a service on each database, sends the requests and counts the answers."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--examples", type=int, default=100, help="at most, of each operation and phase")
     options.add_argument("--bests", type=int, default=300)
     options.add_argument("--phases", default="examples,coverage,fuzzing", help="of schemathesis, separated by commas")

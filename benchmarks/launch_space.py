@@ -39,7 +39,7 @@ CONFIGS_PER_PROBLEM = 8
 
 def main() -> None:
     """Prints a line per problem, then the table, and writes it with its command."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--samples", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)

@@ -13,14 +13,11 @@ import asyncio
 import json
 import os
 import random
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +25,9 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.line import Line
-from benchmarks.ports import free_port
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
+from benchmarks.serving import serving
 from benchmarks.storm_recordings import measured, some_configs
 from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
@@ -40,9 +37,11 @@ from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 from tuner.tables.problems import MOST_PROBLEMS
-from workers.measurement import DeviceFacts, Provenance
+from workers.measurement import SCREENING, DeviceFacts, Measurement, Provenance
 
 _CANDIDATES: Final = 16
+#: Of one problem, at most: problems that have begun go first, so a worker may get the same one again and again.
+_ROUNDS: Final = 64
 _HEARTBEAT_SECONDS: Final = 5.0
 #: Seconds between checks that the simulated workers run on time.
 _LOOK_SECONDS: Final = 0.02
@@ -160,12 +159,17 @@ class SimulatedWorker:
 @cache
 def _documents() -> dict[str, str]:
     """Report entries of measurements by config, without elements; built once for all rounds."""
-    some = Gemm.parse("4096x4096x4096")
     found = dict[str, str]()
-    for place, config in enumerate(some_configs(4 * _CANDIDATES)):
-        document = measurement_document(measured(config, some, 1e5 + place, "screen"))
-        found[config.key] = json.dumps(document | {"verification": document["verification"] | {"elements": 0}})
+    for one in screenings(Gemm.parse("4096x4096x4096")):
+        document = measurement_document(one)
+        found[one.config.key] = json.dumps(document | {"verification": document["verification"] | {"elements": 0}})
     return found
+
+
+def screenings(problem: Gemm) -> list[Measurement]:
+    """What a worker measures of a problem, at times that every card exceeds, under the policy of a GPU's screenings."""
+    configs = enumerate(some_configs(_ROUNDS * _CANDIDATES))
+    return [replace(measured(config, problem, 1e5 + place, "screen"), policy=SCREENING) for place, config in configs]
 
 
 def _bytes(body: object) -> bytes:
@@ -210,7 +214,7 @@ async def _wait(running: list[asyncio.Task[None]], seconds: float) -> None:
 
 def main() -> None:
     """Makes the backlog, runs the load, prints the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--problems", type=int, default=100_000)
     options.add_argument("--workers", type=int, default=1_000)
     options.add_argument("--working", type=int, help="workers that run rounds, all by default; others only beat")
@@ -223,29 +227,16 @@ def main() -> None:
         with Store.open(url) as store:
             _, secret = tokens.make(store, "load", ["work", "read"])
             made_in = backlog(store, given.problems)
-            port = free_port()
-            settings = ["env", f"GEMMTUNE_DB={url}", "GEMMTUNE_REQUESTS_PER_SECOND=0"]
-            command = [*settings, sys.executable, "-m", "gemmtune", "serve", "--port", str(port)]
-            with (Path(folder) / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as service:
-                try:
-                    wait_for(port)
-                    process = psutil.Process(service.pid)
-                    before, started = process.cpu_times(), time.perf_counter()
-                    seen = asyncio.run(
-                        load(
-                            port,
-                            secret,
-                            given.workers,
-                            given.working or given.workers,
-                            given.seconds,
-                            given.round_seconds,
-                        )
-                    )
-                    after, wall = process.cpu_times(), time.perf_counter() - started
-                    cores = (after.user + after.system - before.user - before.system) / wall
-                    megabytes = process.memory_info().rss / 1e6
-                finally:
-                    service.kill()
+            with serving(Path(folder), url) as service:
+                process = psutil.Process(service.pid)
+                before, started = process.cpu_times(), time.perf_counter()
+                working = given.working or given.workers
+                seen = asyncio.run(
+                    load(service.port, secret, given.workers, working, given.seconds, given.round_seconds)
+                )
+                after, wall = process.cpu_times(), time.perf_counter() - started
+                cores = (after.user + after.system - before.user - before.system) / wall
+                megabytes = process.memory_info().rss / 1e6
             left = store.counts()["campaign_problem"]
     text = table(given, seen, made_in, left, cores, megabytes)
     print(text)
@@ -261,19 +252,6 @@ def backlog(store: Store, problems: int) -> float:
         budget = CampaignBudget(candidates=96, rounds=11)
         Campaigns(store).create(CampaignRequest(f"load {first}", found, (("NVIDIA H200", "cuda"),), budget))
     return time.perf_counter() - started
-
-
-def wait_for(port: int) -> None:
-    """Until the service listens."""
-    until = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
 
 
 def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, cores: float, megabytes: float) -> str:

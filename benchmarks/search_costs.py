@@ -38,7 +38,7 @@ FAMILY = family_named("sm90_wgmma")
 
 def main() -> None:
     """Prints the table and writes it with its command."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_out(options)
     given = options.parse_args()
     path = files.SHIPPED / files.file_name(DEFAULT_DEVICE)

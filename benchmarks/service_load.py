@@ -67,7 +67,7 @@ request = function() return wrk.format("GET", paths[math.random(#paths)]) end
 
 def main() -> None:
     """Fills a store, serves it, applies the load and prints the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--bests", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     options.add_argument("--turns", type=int, default=5, help="turns of service and bare endpoint")

@@ -67,7 +67,7 @@ class Start:
 
 def main() -> None:
     """Fills the stores, starts a service on each and prints the table."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--bests", type=int, nargs="+", default=[100_000])
     options.add_argument("--stores", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
     options.add_argument("--turns", type=int, default=3, help="starts of each service")

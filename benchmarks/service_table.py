@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, cast
 
 from sqlalchemy import JSON, ColumnElement, Insert, Table, Text, func, insert, select, text, update
@@ -36,7 +37,8 @@ from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance
 
 DEVICE: Final = "NVIDIA H200"
 _PROVENANCE: Final = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64, "130000", "0.1.0", 0)
-_CONFIGS: Final = 2_000
+#: Of one dtype and layout; those of the first problem are the first that are stored.
+CONFIGS: Final = 2_000
 _SAMPLES: Final = 30
 _AT_ONCE: Final = 5_000
 _MADE: Final = 50_000
@@ -51,7 +53,8 @@ def fill(store: Store, count: int) -> list[Gemm]:
     dice = random.Random(0)
     made = min(count, _MADE)
     problems = list(_problems(dice, made))
-    configs = _configs(dice)
+    configs = {kind: _configs(dice, kind) for kind in dict.fromkeys(map(_kind, problems))}
+    numbers = {config: number for number, config in enumerate(dict.fromkeys(chain(*configs.values())), 1)}
     with store.transaction(writes=True) as session:
         dialect = session.get_bind().dialect.name
         # Copies of a large table take their time.
@@ -66,8 +69,8 @@ def fill(store: Store, count: int) -> list[Gemm]:
                 content = {"digest": whole.digest, "content": asdict(whole)}
                 came_from[kernels] = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), content).one()
         session.execute(insert(ConfigRow), [
-            {"id": place, "key": config.key, "family": config.family, "knobs": config.knobs}
-            for place, config in enumerate(configs, 1)
+            {"id": number, "key": config.key, "family": config.family, "knobs": config.knobs}
+            for config, number in numbers.items()
         ])  # fmt: skip
         for first in range(0, made, _AT_ONCE):
             part = list(enumerate(problems[first : first + _AT_ONCE], first + 1))
@@ -76,9 +79,13 @@ def fill(store: Store, count: int) -> list[Gemm]:
             ])  # fmt: skip
             session.execute(insert(StudyRow), [_study(place, device) for place, _ in part])
             session.execute(insert(MeasurementRow), [
-                _measurement(dice, place, problem, device, came_from[_kernels(problem)]) for place, problem in part
+                _measurement(dice, place, problem, device, came_from[_kernels(problem)]) |
+                {"config_id": numbers[dice.choice(configs[_kind(problem)])]}
+                for place, problem in part
             ])  # fmt: skip
-            session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
+            session.execute(insert(BestRow), [
+                _best(dice, place, device, configs[_kind(problem)]) for place, problem in part
+            ])  # fmt: skip
         for first in range(made, count, _AT_ONCE):
             ahead, copies = first // made * made, min(_AT_ONCE, count - first)
             for row in (ProblemRow, StudyRow, MeasurementRow, BestRow):
@@ -154,16 +161,21 @@ def _problems(dice: random.Random, count: int) -> Iterator[Gemm]:
         m = 2 ** dice.randint(0, 13) if dice.random() < 0.5 else dice.randint(1, 16_384)
         n, k = 64 * dice.randint(1, 512), 64 * dice.randint(1, 512)
         problem = Gemm.of(m, n, k, dice.choice(list(DTYPES)), dice.choice(("nt", "nn", "tn")))
-        # The configs are this family's: of a problem that others take they would be stale.
-        if problem.key not in seen and family in families_for("sm_90a", problem):
+        # The configs are this family's.
+        if problem.key not in seen and family.takes(problem):
             seen.add(problem.key)
             yield problem
 
 
-def _configs(dice: random.Random) -> list[Config]:
+def _kind(problem: Gemm) -> Gemm:
+    """The problem that stands for all of its dtypes and layout: what is worth trying for it is legal for each."""
+    return problem.resized(4096, 4096, 4096)
+
+
+def _configs(dice: random.Random, kind: Gemm) -> list[Config]:
     family = family_for("sm_90a")
-    found = enumerate_space(family, Gemm.of(4096, 4096, 4096))
-    rows = dice.sample(range(len(found)), min(_CONFIGS, len(found)))
+    found = enumerate_space(family, kind)
+    rows = dice.sample(range(len(found)), min(CONFIGS, len(found)))
     return [family.config_at(found.columns, row) for row in rows]
 
 
@@ -182,7 +194,7 @@ def _measurement(dice: random.Random, place: int, problem: Gemm, device: int, pr
     clocks = Clocks(dice.randint(1200, 1980), 3201, round(dice.uniform(300, 700), 1), dice.randint(30, 70))
     return {
         "id": place, "study_id": place, "problem_id": place, "device_id": device,
-        "config_id": dice.randint(1, _CONFIGS), "provenance_id": provenance, "stage": "final", "series": 1,
+        "provenance_id": provenance, "stage": "final", "series": 1,
         "policy": Policy.ROUNDS.value, "outcome": "correct", "median_us": sorted(samples)[_SAMPLES // 2],
         "samples_us": samples, "detail": "", "verification": asdict(check),
         "clocks": asdict(replace(clocks, throttle_reasons=("sw_power_cap",))),

@@ -170,7 +170,7 @@ def _row(name: str, counts: list[int]) -> str:
 
 def main() -> None:
     """Runs a storm a seed, prints their table, and fails if a check does not hold."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--problems", type=int, default=60)
     options.add_argument("--workers", type=int, default=4)
     options.add_argument("--faults", type=int, default=30)

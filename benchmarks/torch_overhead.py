@@ -33,7 +33,7 @@ MOST_US = 15.0
 
 def main() -> None:
     """Prints the table and writes it with its command."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--source", help="where configs come from; by default an empty store: the model answers")
     add_out(options)
     given = options.parse_args()

@@ -132,8 +132,8 @@ class Client(Managing):
         Raises:
             GemmtuneError: the problem is invalid, or the service can't be reached.
         """
-        asked = {"device": device, "policy": policy, "neighbours": neighbours}
-        query = _problem(m, n, k, dtype, layout, kind, fields) | {name: word for name, word in asked.items() if word}
+        asked = given(device=device, policy=policy, neighbours=neighbours)
+        query = _problem(m, n, k, dtype, layout, kind, fields) | asked
         return self._best_of(self._service.document("GET", "/v1/best", params=query, has="source"))
 
     def best_many(
@@ -234,8 +234,7 @@ class Client(Managing):
         Raises:
             GemmtuneError: the service can't be reached.
         """
-        query: dict[str, str | int] = {"limit": limit} | ({"device": device} if device else {})
-        return self._service.items("GET", "/v1/misses", params=query)
+        return self._service.items("GET", "/v1/misses", params={"limit": limit} | given(device=device))
 
     def bests(self, device: str) -> Iterator[dict[str, Any]]:
         """The entries of a device's table, page by page.

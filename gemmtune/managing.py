@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from gemmtune.reading import PAGE, Document, Reading
+from gemmtune.reading import PAGE, Document, Reading, given
 
 
 class Managing(Reading):
@@ -80,7 +80,7 @@ class Managing(Reading):
         self, m: int, n: int, k: int, *, device: str | None = None, **fields: int | str
     ) -> Iterator[Document]:
         """Changes of a problem's bests, oldest first."""
-        query = {"m": m, "n": n, "k": k, **fields} | ({"device": device} if device else {})
+        query = {"m": m, "n": n, "k": k, **fields} | given(device=device)
         return self._service.pages("/v1/best/history", query, PAGE)
 
     def roll_back_best(self, problem: Mapping[str, int | str], device: str, change: int) -> Document:
@@ -159,9 +159,9 @@ def _campaign(
     name: str, devices: Sequence[str | Mapping[str, Any]], problems: Sequence[Mapping[str, Any]],
     ladders: Sequence[str], budget: Mapping[str, Any] | None, priority: int,
 ) -> Document:  # fmt: skip
-    for argument, given in (("devices", devices), ("ladders", ladders)):
-        if isinstance(given, str):
-            raise ValueError(f"{argument} = {given!r} is one text: give a list, as in [{given!r}]")
+    for argument, listed in (("devices", devices), ("ladders", ladders)):
+        if isinstance(listed, str):
+            raise ValueError(f"{argument} = {listed!r} is one text: give a list, as in [{listed!r}]")
     named = [{"name": each} if isinstance(each, str) else dict(each) for each in devices]
     body: Document = {"name": name, "devices": named, "problems": [dict(each) for each in problems],
                       "ladders": list(ladders), "priority": priority}  # fmt: skip

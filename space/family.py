@@ -16,7 +16,7 @@ from space.families.sm90_wgmma import SM90_WGMMA
 from space.plug import Family
 from space.problem import Problem
 
-#: A new family is one line here; see docs/architecture.md for its three folders.
+#: A new family is one line here; docs/architecture.md says what else it is.
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, MMA_SYNC, GEMV, CUBLASLT)}
 
 #: Tables, reports and answers ask for the same few configs again and again, and configs never change.

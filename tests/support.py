@@ -33,6 +33,12 @@ from workers.recording import file_name, write_recording
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("256x256x256")
 DEVICE = "NVIDIA H200"
+#: Of one program, whose tiles are small: it is compiled once, and soon.
+SMALL_CONFIGS = [
+    FAMILY.config({"tile_m": 64, "tile_n": 64, "consumer_warpgroups": 1, "producer_registers": 0, "raster": raster,
+                   "raster_group": group})
+    for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)
+]  # fmt: skip
 #: The version that would compile here: what another one built is stale.
 NVRTC = ".".join(version("nvidia-cuda-nvrtc").split(".")[:2])
 #: Of measurements of `PROBLEM` with today's kernels.

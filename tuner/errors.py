@@ -6,6 +6,7 @@
     ├── NothingCorrect    no candidate is legal, or none is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
     ├── UnknownMeasurement  the store has no such measurement, or can't read it
+    ├── NotComparable     times of two measurements stand for different things, or one can't be true
     ├── UnknownStudy      the store has no such study
     ├── CountFailed       legal configs could not be counted in time
     ├── NothingMeasured   too few measurements to draw conclusions from
@@ -29,6 +30,7 @@
     ├── TableError        a table can't be read
     ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
+        ├── NewerContent      the store holds what only a newer version reads
         ├── AlreadyMeasured   the same candidate would be measured twice in one study
         ├── UnstorableValue   a value that no database stores, such as text with a NUL
         └── Quarantined       a stored measurement can't be true, or its card is unknown

@@ -72,8 +72,7 @@ class RecordedRound:
         self._final: dict[Policy, dict[str, Measurement]] = {}
         self._power_decides = power_decides(recording.problem, find_profile(recording.facts.name))
         here = source_here(recording.problem, recording.facts.arch)
-        moments = recording.taken_at or (None,) * len(recording.measurements)
-        taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
+        taken = zip(recording.measurements, recording.taken_at, seconds_taken(recording), strict=True)
         for (measurement, by), moment, seconds in taken:
             said = replay_sentence(measurement.config, by, moment, here, kept=True)
             told, key = replace(measurement, note=noted(measurement.note, said)), measurement.config.key
@@ -196,10 +195,9 @@ def seconds_taken(recording: Recording) -> list[float]:
     Measurements that were kept together have one moment between them. Where nothing is known it is the median of
     the others.
     """
-    moments = recording.taken_at or (None,) * len(recording.measurements)
     known: list[float | None] = []
     before: datetime | None = None
-    for moment, together in groupby(moments):
+    for moment, together in groupby(recording.taken_at):
         count = len(list(together))
         gap = (moment - before).total_seconds() if moment and before else None
         known += [gap / count if gap is not None and 0 <= gap <= MAX_SECONDS * count else None] * count

@@ -77,7 +77,7 @@ class Recording:
     facts: DeviceFacts
     measurements: tuple[Recorded, ...]
     digest: str
-    taken_at: tuple[datetime | None, ...] = ()
+    taken_at: tuple[datetime | None, ...]
 
     @property
     def screens_under(self) -> Policy:

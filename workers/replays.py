@@ -44,8 +44,7 @@ def replay_sentence(
 
 def replayed_from(recording: Recording, sentence: str) -> bool:
     """Whether a recording has a measurement of the moment that the sentence on a replay names."""
-    moments = set(recording.taken_at) or {None}
-    return any(sentence.startswith(_measured(moment)) for moment in moments)
+    return any(sentence.startswith(_measured(moment)) for moment in set(recording.taken_at))
 
 
 def _measured(moment: datetime | None) -> str:

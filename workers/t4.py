@@ -30,8 +30,7 @@ _INVALIDITY: Final = {
 
 def results(recording: Recording) -> dict[str, Any]:
     """The screenings of one recording; the finals measure some of them again and are left out."""
-    moments = recording.taken_at or (None,) * len(recording.measurements)
-    rows = zip(recording.measurements, moments, strict=True)
+    rows = zip(recording.measurements, recording.taken_at, strict=True)
     return {
         "schema_version": SCHEMA_VERSION,
         "results": [

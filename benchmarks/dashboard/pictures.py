@@ -26,7 +26,7 @@ _PICTURES: Final = (
 
 def main() -> None:
     """Writes one PNG a page."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     demo = [sys.executable, "-m", "gemmtune", "serve", "--demo", "--port"]
     with tempfile.TemporaryDirectory() as folder, process(demo, Path(folder) / "demo.log") as service:
         draw(f"http://127.0.0.1:{service.port}")

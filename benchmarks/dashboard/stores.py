@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from benchmarks.service_table import fill
+from benchmarks.service_table import CONFIGS, fill
 from space.config import Config
 from space.problem import Problem
 from tuner.evidence.picks import bests_of
@@ -24,8 +24,6 @@ RECORDING: Final = Path(__file__).resolve().parents[2] / "recorded" / "h200" / "
 _SCREENED: Final = 96
 #: Every so many candidates of the recording are stored as failed, as happens on other cards.
 _FAILED: Final = 16
-#: Measurements of one study: as many as the made-up bests have configs.
-_STUDY: Final = 2_000
 _COPIED: Final = (
     "device_id, provenance_id, series, policy, outcome, samples_us, detail, verification, clocks, build_digest, note, "
     "taken_at"
@@ -49,11 +47,14 @@ class Filled:
 
 
 def filled(path: Path, bests: int, measurements: int) -> Filled:
-    """A new store with made-up bests and measurements, all of which say so, and one recorded problem."""
+    """A new store with made-up bests and measurements, all of which say so, and one recorded problem.
+
+    A study of the crowded problem measures each of its configs once; there are at least as many bests.
+    """
     store = Store.open(f"sqlite:///{path}")
     problems = fill(store, bests)
     with store.transaction(writes=True) as session:
-        for number in range(measurements // _STUDY):
+        for number in range(measurements // CONFIGS):
             study = bests + 1 + number
             session.execute(text(
                 "INSERT INTO study (id, problem_id, device_id, policy, family, source, generation, status, "
@@ -61,12 +62,12 @@ def filled(path: Path, bests: int, measurements: int) -> Filled:
                 "status, stopped_because, created_at FROM study WHERE id = 1"
             ), {"study": study, "number": number + 1})  # fmt: skip
             # The last study lacks one, which is the best's.
-            many = _STUDY - (number == measurements // _STUDY - 1)
+            many = CONFIGS - (number == measurements // CONFIGS - 1)
             session.execute(text(
                 f"INSERT INTO measurement (id, study_id, problem_id, config_id, stage, median_us, {_COPIED}) "
                 f"SELECT :first + id, :study, 1, id, 'screen', 200 + 100.0 * ((id * 7919 + :study) % 997) / 997, "
                 f"{_COPIED} FROM measurement WHERE id <= :count"
-            ), {"first": bests + number * _STUDY, "study": study, "count": many})  # fmt: skip
+            ), {"first": bests + number * CONFIGS, "study": study, "count": many})  # fmt: skip
     return Filled(store, problems[0], recorded(store), problems[1])
 
 

@@ -108,7 +108,7 @@ def _text(
         plot(curves, given.plot, f"{len(places)} recordings of {setting.replays[0].device}")
     return "\n\n".join([
         _about(setting, places, given), table(curves, runs), *gaps,
-        "After 16 measurements, by problem:", by_problem(per_problem, list(curves), min(16, given.most)),
+        by_problem(per_problem, list(curves), min(16, given.most)),
     ])  # fmt: skip
 
 

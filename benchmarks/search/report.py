@@ -69,7 +69,8 @@ def table(curves: Mapping[str, Curves], runs: Mapping[str, int]) -> str:
 def by_problem(curves: Mapping[str, Mapping[str, Curves]], strategies: Sequence[str], count: int) -> str:
     """Geometric mean over seeds after `count` measurements, one row a problem."""
     problems = list(dict.fromkeys(problem for name in strategies for problem in curves[name]))
-    lines = ["| problem | " + " | ".join(strategies) + " |", "| --- |" + " ---: |" * len(strategies)]
+    lines = [f"After {count} measurements, by problem:", ""]
+    lines += ["| problem | " + " | ".join(strategies) + " |", "| --- |" + " ---: |" * len(strategies)]
     for problem in problems:
         found = [curves[name].get(problem) for name in strategies]
         cells = [f"{each.mean[count - 1]:.3f}" if each else "–" for each in found]

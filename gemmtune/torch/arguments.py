@@ -10,13 +10,10 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from gemmtune.torch.operands import Refused
+from gemmtune.torch.operands import EIGHT_BIT_FLOATS, EIGHT_BIT_INTEGERS, Refused
 from space.kinds.gemm import ACTIVATIONS
 
 _ACTIVATIONS: Final = ("none", *ACTIVATIONS)
-_PROMOTED: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
-#: dtypes that `promoted` says nothing of, and does no harm to: integers are summed exactly.
-_EXACT: Final = (torch.int8, torch.uint8)
 
 
 def check_tensors(**given: object) -> None:
@@ -55,7 +52,8 @@ def check_options(a: Tensor, activation: object, promoted: object) -> None:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
     if promoted not in (None, False, True):
         raise Refused(f"promoted is {promoted!r}: give True or False")
-    if promoted and a.dtype not in (*_PROMOTED, *_EXACT):
+    # Of integers it says nothing, and does no harm: they are summed exactly.
+    if promoted and a.dtype not in (*EIGHT_BIT_FLOATS, *EIGHT_BIT_INTEGERS):
         raise Refused(f"promoted=True is for 8-bit floats, and a is {a.dtype}, whose sums are in f32 anyway: omit it")
 
 

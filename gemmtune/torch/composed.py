@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-_ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
-_WHOLE = (torch.int8, torch.uint8)
+from gemmtune.torch.operands import EIGHT_BIT_FLOATS, EIGHT_BIT_INTEGERS
+
+#: Of each activation.
+FUNCTION_OF: Final = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
 #: Devices of operands, whose types torch may change.
-_CASTING = ("cuda", "cpu")
-_EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2)
+_CASTING: Final = ("cuda", "cpu")
 
 
 def composed(
@@ -26,7 +28,7 @@ def composed(
     """
     plain = bias is None and source is None and alpha == 1.0 and activation == "none" and scales is None
     with uncast(a.device):
-        if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
+        if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in EIGHT_BIT_FLOATS:
             return torch.matmul(a, b)
         return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
 
@@ -62,21 +64,21 @@ def finished(
     if bias is not None:
         x = x + bias.to(x.dtype)
     if activation != "none":
-        x = _ACTIVATIONS[activation](x)
+        x = FUNCTION_OF[activation](x)
     return _converted(x, dtype)
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats and for an f32 C."""
-    if a.dtype in _WHOLE:
+    if a.dtype in EIGHT_BIT_INTEGERS:
         return torch.matmul(a.double(), b.double())
-    if a.dtype in _EIGHT or dtype == torch.float32:
+    if a.dtype in EIGHT_BIT_FLOATS or dtype == torch.float32:
         return torch.matmul(a.float(), b.float())
     return torch.matmul(a, b).float()
 
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    if dtype in _EIGHT or not dtype.is_floating_point:
+    if dtype in EIGHT_BIT_FLOATS or not dtype.is_floating_point:
         # Kernels saturate; torch's conversions wrap around or give NaN.
         limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
         x = x.clamp(limits.min, limits.max)

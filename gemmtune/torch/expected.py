@@ -8,8 +8,8 @@ from typing import Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from gemmtune.torch.composed import FUNCTION_OF
 from gemmtune.torch.operators import DTYPES
 from space.kinds.gemm import Gemm
 from workers.cuda.bounds import FORMATS, bounds_of
@@ -24,7 +24,6 @@ _BELOW_TF32: Final = -(1 << 13)
 #: No activation is steeper.
 _STEEPEST: Final = 1.13
 _SEED: Final = 20_011
-_ACTIVATIONS: Final = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
 
 
 class Expected:
@@ -55,7 +54,7 @@ class Expected:
         self.scales = self._scales()
         self.shape, self.dtype = (batch, m, n), DTYPES[problem.dtype_c]
         self.elements = batch * m * n
-        self._activation = next((name for name in _ACTIVATIONS if name in parts), "none")
+        self._activation = next((name for name in FUNCTION_OF if name in parts), "none")
         self._bounds, self._format = bounds_of(problem), FORMATS[problem.dtype_c]
 
     def difference(self, c: Tensor) -> str:
@@ -102,7 +101,7 @@ class Expected:
         error = error + shares.epilogue * terms
         y = x
         if self._activation != "none":
-            y = _ACTIVATIONS[self._activation](x)
+            y = FUNCTION_OF[self._activation](x)
             error = _STEEPEST * error + shares.activation * x.abs()
         return y, shares.rounding * (y.abs() + error) + error + shares.smallest
 

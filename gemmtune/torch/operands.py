@@ -19,8 +19,10 @@ INPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "tf32", torch.float8_e4m3fn: "fp8_e4m3",
     torch.float8_e5m2: "fp8_e5m2", torch.int8: "int8", torch.uint8: "uint8",
 }  # fmt: skip
+EIGHT_BIT_FLOATS: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
+EIGHT_BIT_INTEGERS: Final = (torch.int8, torch.uint8)
 #: dtypes that are multiplied by one another too.
-_MIXED: Final = ((torch.float8_e4m3fn, torch.float8_e5m2), (torch.int8, torch.uint8))
+_MIXED: Final = (EIGHT_BIT_FLOATS, EIGHT_BIT_INTEGERS)
 _MULTIPLIED: Final = f"kernels multiply {', '.join(map(str, INPUTS))}; convert it"
 OUTPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "f32", torch.float8_e4m3fn: "fp8_e4m3",

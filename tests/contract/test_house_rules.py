@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import statistics
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import space.errors
+import tuner.errors
+import workers.errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("space", "workers", "tuner", "api", "gemmtune", "benchmarks")
@@ -52,12 +58,26 @@ def test_inline_assembly_lives_under_ptx_only() -> None:
         (r"\bimport pickle|\bfrom pickle", (), "no pickle over a wire or in the store"),
         (r"\bgetenv\b|os\.environ", ("tuner/settings.py",), "one settings object reads the environment"),
         (r"\bfork\b\(|set_start_method|multiprocessing", (), "processes are spawned by the supervisor"),
+        (r"description=__doc__\)", (), "argparse folds a docstring's commands into its prose unless told otherwise"),
     ],
 )
 def test_what_is_forbidden_is_absent(pattern: str, allowed: tuple[str, ...], why: str) -> None:
     for path in sources():
         if str(path.relative_to(ROOT)) not in allowed:
             assert not re.search(pattern, path.read_text()), f"{path}: {why}"
+
+
+@pytest.mark.parametrize("module", [space.errors, workers.errors, tuner.errors], ids=lambda module: module.__name__)
+def test_the_drawn_tree_of_errors_has_each_below_its_base(module: ModuleType) -> None:
+    drawn: dict[str, str] = {}
+    above = list[str]()
+    for lead, name in re.findall(r"^    ((?:[│ ]   )*(?:[├└]── )?)(\w+)", module.__doc__ or "", re.MULTILINE):
+        del above[len(lead) // 4 :]
+        drawn[name] = above[-1] if above else ""
+        above.append(name)
+    errors = {name: error for name, error in vars(module).items() if inspect.isclass(error)}
+    bases = {name: error.__base__.__name__ for name, error in errors.items()}
+    assert drawn == {name: base if base in errors else "" for name, base in bases.items()}
 
 
 def test_nothing_tracked_names_a_machine_or_a_registry() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
+from space.arch import VECTOR_BYTES
 from space.config import Config
 from space.devices import DeviceProfile
 from space.elements import element_bytes
@@ -24,8 +25,6 @@ from workers.measurement import Policy
 REACH: Final = 1.0
 #: Neighbours whose configs are compared.
 MOST: Final = 3
-#: Widest access to memory: alignment beyond it changes nothing.
-VECTOR_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +119,7 @@ def _aligned_as(measured: Problem, asked: Problem) -> bool:
 
 def _alignments(problem: Problem) -> list[int]:
     pitches = ((each.rows if each.column_major else each.columns, each.dtype) for each in problem.operands())
+    # Alignment beyond the widest access changes nothing.
     return [math.gcd(pitch * element_bytes(dtype), VECTOR_BYTES) for pitch, dtype in pitches]
 
 

@@ -26,12 +26,11 @@ def table_of_recordings(recordings: Iterable[Recording], device: str) -> dict[st
 
 
 def _best(recording: Recording) -> Best | None:
-    moments = recording.taken_at or (None,) * len(recording.measurements)
     screened = [one for one, _ in recording.measurements if one.stage == "screen" and one.config.family != LIBRARY]
     failed = Counter(one.outcome.value for one in screened if one.outcome is not Outcome.CORRECT)
     finals = [
         StoredMeasurement(_NO_ROW, _NO_ROW, recording.facts.name, "recorded", moment, by, one)
-        for (one, by), moment in zip(recording.measurements, moments, strict=True)
+        for (one, by), moment in zip(recording.measurements, recording.taken_at, strict=True)
         if one.stage == "final" and moment is not None
     ]
     try:

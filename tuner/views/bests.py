@@ -111,25 +111,26 @@ class DeviceColumns:
 
     def compare(self) -> None:
         """Finds out which kernels have changed, and which configs a rule forbids; goes on in the background."""
-        if self._bests and not self._comparing and self._compare_for(_AT_ONCE_SECONDS):
+        if self._bests and not self._comparing and self._compare_some():
             self._comparing = True
             threading.Thread(target=self._compare_all, name="compare-kernels", daemon=True).start()
 
     def _compare_all(self) -> None:
         try:
-            while self._compare_for(_AT_ONCE_SECONDS):
+            while self._compare_some():
                 # Python runs one thread at a time: answers come first.
                 time.sleep(2 * _AT_ONCE_SECONDS)
         finally:
             # The next question begins again.
             self._comparing = False
 
-    def _compare_for(self, seconds: float) -> int:
+    def _compare_some(self) -> int:
+        """Compares for a moment; returns how many are left."""
         with self._lock:
             if not len(open_rows(self._bests)):
                 return 0
             self._compared += 1
-            until = time.monotonic() + seconds
+            until = time.monotonic() + _AT_ONCE_SECONDS
             return compare(self._device, self._bests, self._configs, self._programs.known, until)
 
     def _read(self, session: Session, ids: list[int] | None) -> Columns:

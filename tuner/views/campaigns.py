@@ -7,9 +7,6 @@ from typing import Any
 
 from sqlalchemy import select
 
-from space.errors import SpaceError
-from space.kind import problem_from_key
-from space.problem import Problem
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevokedRow
@@ -17,6 +14,7 @@ from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import row_of
 from tuner.views.columnar import coded
+from tuner.views.problem_facts import problem_or_none
 
 _Item = CampaignProblemRow
 
@@ -51,7 +49,7 @@ def _columns(rows: Sequence[Any]) -> dict[str, Any]:
     by_column: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * 19
     ids, keys, devices, status, tried, failed, rounds, seconds, medians, firsts, bests, winners = by_column[:12]
     attempts, reasons, failing, ended, running, families, revoked = by_column[12:]
-    problems = [_problem(key) for key in keys]
+    problems = [problem_or_none(key) for key in keys]
     extents = [problem.extents if problem else (None, None, None) for problem in problems]
     first, best = ([codec.ratio(content) for content in column] for column in (firsts, bests))
     return {
@@ -70,10 +68,3 @@ def _columns(rows: Sequence[Any]) -> dict[str, Any]:
         "ended_at": [codec.utc(at).timestamp() if at else None for at in ended], "round_id": running,
         "family": coded(families), "revoked": [each is not None for each in revoked],
     }  # fmt: skip
-
-
-def _problem(key: str) -> Problem | None:
-    try:
-        return problem_from_key(key)
-    except SpaceError:
-        return None

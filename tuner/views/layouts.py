@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from space.arch import WORD_BYTES
 from space.errors import LayoutError
 from space.instructions.operand import Major
-from space.layouts.banks import Access, access, tile_access
+from space.layouts.banks import BANKS, Access, access, tile_access
 from space.layouts.boxes import BoxPlan, plan_boxes
 from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
 from space.layouts.draw.fragments import fragment_svg, scale_factors_svg
@@ -18,12 +19,10 @@ from space.layouts.fragments.fragment import Fragment
 from space.layouts.fragments.named import fragment_named
 from space.layouts.fragments.scale_factors import ScaleFactors, scale_factors
 from space.layouts.operand import OperandTile
-from space.layouts.swizzle import swizzle_named
+from space.layouts.swizzle import CORE_BYTES, swizzle_named
 from space.layouts.tcgen05_instruction import Tcgen05Instruction, kind_named
 from tuner.tables.entries import fields
 
-_BANK_BYTES, _BANKS = 4, 32
-_CHUNK_BYTES: Final = 16
 #: Descriptors by the unit that reads them.
 DESCRIPTORS: Final[dict[str, type[WgmmaDescriptor | Tcgen05Descriptor]]] = {
     "wgmma": WgmmaDescriptor, "tcgen05": Tcgen05Descriptor,
@@ -40,12 +39,12 @@ class Drawn:
 
 def swizzle(plan: BoxPlan) -> Drawn:
     """Offset and first bank of each 16-byte column of a swizzled tile."""
-    step = _CHUNK_BYTES // plan.element_bytes
+    step = CORE_BYTES // plan.element_bytes
     places = [[plan.offset(row, column) for column in range(0, plan.columns, step)] for row in range(plan.rows)]
     document = {
         "mode": plan.swizzle.name, "span_bytes": plan.swizzle.span_bytes, "pattern_bytes": plan.swizzle.pattern_bytes,
         "pitch_bytes": plan.pitch_bytes, "offsets_bytes": places,
-        "first_banks": [[place // _BANK_BYTES % _BANKS for place in line] for line in places],
+        "first_banks": [[place // WORD_BYTES % BANKS for place in line] for line in places],
     }  # fmt: skip
     return Drawn(document, lambda: swizzle_svg(plan))
 

@@ -77,7 +77,7 @@ class ProblemFacts:
         found |= {name: np.zeros(len(keys), np.int64) for name in ("flops", "bytes")}
         plain = self._all_plain(keys, m, n, k, found)
         for row in np.flatnonzero(~plain).tolist():
-            if (problem := _read(keys[row])) is not None:
+            if (problem := problem_or_none(keys[row])) is not None:
                 found["group"][row] = self._group(problem)
                 found["flops"][row], found["bytes"][row] = min(problem.flops, _MOST), min(problem.min_bytes, _MOST)
                 found["m"][row], found["n"][row], found["k"][row] = problem.extents
@@ -113,7 +113,7 @@ class ProblemFacts:
     def _coefficients(self, head: str, tail: str, key: str) -> _Plain | None:
         """Coefficients of a plain product; None for other kinds, whose bytes follow other rules."""
         if (head, tail) not in self._plain:
-            problem = _read(key) if tail else None
+            problem = problem_or_none(key) if tail else None
             self._plain[head, tail] = self._fitted(problem) if isinstance(problem, Gemm) else None
         return self._plain[head, tail]
 
@@ -146,7 +146,8 @@ class ProblemFacts:
         return {"bound": (roofline_us < 2 * compute_us).astype(np.int32), "roofline_us": roofline_us}
 
 
-def _read(key: str) -> Problem | None:
+def problem_or_none(key: str) -> Problem | None:
+    """The problem with this key; None where this version can't read it."""
     try:
         return problem_from_key(key)
     except SpaceError:

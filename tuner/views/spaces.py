@@ -14,7 +14,7 @@ import orjson
 from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
-from space.family import FAMILIES, families_for
+from space.family import FAMILIES, families_for, family_named
 from space.knobs import KnobValue
 from space.plug import Family
 from space.problem import Problem
@@ -105,11 +105,10 @@ def rules(family: str | None = None) -> list[RuleFacts]:
     Raises:
         FamilyError: the family is unknown.
     """
-    if family is not None and family not in FAMILIES:
-        raise FamilyError(f"family {family!r} is unknown: use one of {', '.join(FAMILIES)}")
+    plugs = FAMILIES.values() if family is None else [family_named(family)]
     return [
         RuleFacts(rule.id, plug.name, rule.kind, rule.sentence, rule.source, rule.reads)
-        for plug in FAMILIES.values() if family in (None, plug.name) for rule in plug.rules
+        for plug in plugs for rule in plug.rules
     ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from tests.fleet import Fleet
 from tests.shell import Shell
-from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, SMALL_CONFIGS, measured, record_problem, study_key
 from tuner.answering.answers import answer
 from tuner.cli.record import read_problems
 from tuner.evidence.picks import LIBRARY, bests_of
@@ -34,9 +34,6 @@ from workers.recording import file_name, read_recording
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "recorded"
-SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
-CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
-           for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 #: Recorded once, by earlier kernels, under rounds.
 RECORDED = "64x6144x4096"
 #: Folders of recordings with a table of their bests, and their devices.
@@ -49,7 +46,7 @@ FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h200_suite", DEVICE), (
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A store with one replayed tune and one replayed campaign."""
     home = tmp_path_factory.mktemp("said")
-    record_problem(home / "recorded" / "h200", CONFIGS)
+    record_problem(home / "recorded" / "h200", SMALL_CONFIGS)
     shell = Shell(home, {"GEMMTUNE_RECORDED_DIR": str(home / "recorded"), "GEMMTUNE_CACHE_DIR": str(home / "cache")})
     tuned = shell("tune", PROBLEM.shape, "--device", "recorded:h200")
     (home / "tuned.txt").write_text(tuned.out + tuned.err)

@@ -20,7 +20,7 @@ from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, eventually, facts
 from tests.shell import Shell
-from tests.support import FAMILY, record_problem
+from tests.support import SMALL_CONFIGS, record_problem
 from tuner.cli.options import same_place
 from tuner.errors import Unreachable
 from tuner.evidence.store import Store
@@ -29,9 +29,6 @@ from tuner.fleet.campaigns.documents import Document
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.embedded import EmbeddedRun
 
-SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
-CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
-           for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 SHAPES = ("256x256x256", "512x256x256", "1024x256x256")
 
 
@@ -40,7 +37,7 @@ class CampaignShell(Shell):
 
     def __init__(self, folder: Path, db: str) -> None:
         for shape in SHAPES:
-            record_problem(folder / "recorded" / "h200", CONFIGS, Gemm.parse(shape))
+            record_problem(folder / "recorded" / "h200", SMALL_CONFIGS, Gemm.parse(shape))
         (folder / "list.csv").write_text("m,n,k\n256,256,256\n512,256,256\n")
         super().__init__(folder, {
             "GEMMTUNE_DB": db,

@@ -17,23 +17,30 @@ import tuner.cli.doctor as doctor_command
 import tuner.cli.retune as retune_command
 from space.family import family_named
 from tests.shell import Shell
-from tests.support import DEVICE, FAMILY, PROBLEM, RECORDED_PROVENANCE, keep_best, measured, record_problem, study_key
+from tests.support import (
+    DEVICE,
+    FAMILY,
+    PROBLEM,
+    RECORDED_PROVENANCE,
+    SMALL_CONFIGS,
+    keep_best,
+    measured,
+    record_problem,
+    study_key,
+)
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 from tuner.studying.retune import Retuned, Stale
 from tuner.views.ladder import CliffFacts, Ladder
 
-SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
 #: More tiles than the kernel can count.
 TOO_LARGE = "2147483647x2147483647x64"
-CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
-           for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 
 
 def shell_in(folder: Path) -> Shell:
     """A shell whose store, cache and one recording are in a folder."""
-    record_problem(folder / "recorded" / "h200", CONFIGS)
+    record_problem(folder / "recorded" / "h200", SMALL_CONFIGS)
     return Shell(folder, {
         "GEMMTUNE_DB": str(folder / "store.db"),
         "GEMMTUNE_CACHE_DIR": str(folder / "cache"),
@@ -307,7 +314,7 @@ def test_retune_lists_a_stale_best_under_another_policy_than_the_served_one(tmp_
         for driver, policy in (("580.1", Policy.CHAIN), ("570.1", Policy.CHAIN_PDL), ("580.1", Policy.BURST)):
             by = replace(RECORDED_PROVENANCE, driver=driver, kernel_source_digest="e" * 64)
             study = store.begin_study(replace(study_key(), device_kind="recorded"), fresh=True)
-            kept = store.record(study.id, measured(CONFIGS[0], 10.0, stage="final", policy=policy), by)
+            kept = store.record(study.id, measured(SMALL_CONFIGS[0], 10.0, stage="final", policy=policy), by)
             store.set_bests([Best(PROBLEM, DEVICE, "recorded", kept, None, None, None, 1, {})])
     listed = shell("retune", "--stale", "--dry-run", "--device", "recorded:h200")
     assert "10.00 µs under chain_pdl: driver 570.1 is now 580.1" in listed.out

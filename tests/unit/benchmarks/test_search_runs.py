@@ -1,4 +1,4 @@
-"""Runs of the search benchmark are planned, kept and named when they fail."""
+"""Runs of the search benchmark are planned, kept, named when they fail and told of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.search.child import End, end_of
 from benchmarks.search.replay import Replay
+from benchmarks.search.report import Curves, by_problem
 from benchmarks.search.runs import Ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import STRATEGIES
@@ -67,3 +68,10 @@ def test_a_run_that_fails_says_why_and_the_next_one_goes_on(setting: Setting, mo
     assert failed.failure == "ImportError: no module named rival"
     assert not well.failure
     assert sorted(well.order) == [0, 1]
+
+
+def test_the_table_by_problem_names_the_measurements_that_it_is_after() -> None:
+    curves = {"random": {"square": Curves(np.array([[0.5, 0.75]]))}}
+    head, _, _, _, row = by_problem(curves, ["random"], 2).splitlines()
+    assert head == "After 2 measurements, by problem:"
+    assert row == "| square | 0.750 |"
