@@ -35,6 +35,7 @@ from tuner.fleet.campaigns.reports import account
 from tuner.fleet.campaigns.retention import AT_ONCE, delete_old
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
+from tuner.repeats import Repeats
 
 _log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
@@ -66,6 +67,9 @@ _AT_WORK: Final = select(or_(
 class Sweeper:
     """Sweeps one store. A worker's silence counts only while a service was up to hear it, by a clock that nobody set.
 
+    Attributes:
+        failures: those that were told since a sweep succeeded.
+
     Args:
         rest: called between the steps of a sweep, which ends there if it says so.
     """
@@ -75,7 +79,7 @@ class Sweeper:
         rest: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
-        self._rest = rest
+        self._rest, self.failures = rest, Repeats()
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = self._last_deleted = -math.inf
         self._ahead = math.nan
@@ -125,7 +129,7 @@ class Sweeper:
             except Exception as error:
                 if first is None:
                     first = error
-                else:
+                elif self.failures.is_news(error):
                     _log.warning("a step of a sweep failed: %s", error, exc_info=not isinstance(error, StoreError))
                 if not self._usable():
                     # Every other step would wait until it gives up on the database.
@@ -301,19 +305,19 @@ class Maintenance:
         self._thread.join()
 
     def _run(self) -> None:
-        failing = ""
+        failures = self._sweeper.failures
         while not self._ended.wait(self._sweeper.pause_seconds):
             try:
                 swept = self._sweeper.sweep()
             except StoreError as error:
-                # Once, not twice a second for as long as the database is away.
-                if failing != (failing := str(error)):
+                # Not twice a second for as long as the database is away.
+                if failures.is_news(error):
                     _log.warning("a step of a sweep failed: %s", error)
             except Exception as error:
                 # A defect must not end the thread: lost workers would then keep their rounds.
-                if failing != (failing := repr(error)):
+                if failures.is_news(error):
                     _log.exception("a sweep failed")
             else:
-                failing = ""
+                failures.end()
                 for kind, count in swept.items():
                     _log.info("%s: %d", kind, count)
