@@ -234,7 +234,13 @@ def _check_file(url: str, create: bool) -> None:
         raise StoreError(f"{written!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
-    if parsed.get_backend_name() != "sqlite" or in_memory(url) or not parsed.database:
+    if parsed.get_backend_name() != "sqlite":
+        return
+    if parsed.query:
+        # SQLAlchemy drops `mode=ro`, and opens another file than its path if `uri` is given.
+        raise StoreError(f"{shown(url)}: a SQLite store takes no parameters, such as {min(parsed.query)}: give "
+                         "sqlite:///PATH alone")  # fmt: skip
+    if in_memory(url) or not parsed.database:
         return
     path = Path(parsed.database)
     try:
