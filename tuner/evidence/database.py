@@ -199,8 +199,11 @@ def unusable(url: str, error: Exception) -> StoreError:
         said, fix = explained(said, getattr(cause, "sqlstate", None))
         return StoreError(f"the PostgreSQL database can't be used ({said}): {fix}")
     fix = "move the file away, restore a backup, or give another with --db"
-    if "disk is full" in said or "disk I/O" in said:
+    if "disk is full" in said:
         fix = "free space; everything committed before is kept"
+    elif "disk I/O" in said:
+        # Of a quota, of a limit on the size of files, of a disk that fails, and of an index that a full one can't hold.
+        fix = "free space, or see what ends the file (quota, `ulimit -f`, disk); everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
     elif said in sqlite.FIXES:
