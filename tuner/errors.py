@@ -29,6 +29,7 @@
     ├── TableError        a table can't be read
     ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
+        ├── StoreGone         its file or its log is another one: this process can't use it any more
         ├── AlreadyMeasured   the same candidate would be measured twice in one study
         ├── UnstorableValue   a value that no database stores, such as text with a NUL
         └── Quarantined       a stored measurement can't be true, or its card is unknown
@@ -182,6 +183,10 @@ class StoreError(TunerError):
 
 class NewerContent(StoreError):
     """The store holds what this version can't read, as a knob of a newer one."""
+
+
+class StoreGone(StoreError):
+    """The store's file or its log is another one than this process has open; no later call will succeed."""
 
 
 class AlreadyMeasured(StoreError):

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreGone
 from tuner.evidence import sqlite
 from tuner.evidence.postgresql import (
     MOST_CONNECTIONS,
@@ -198,6 +198,8 @@ def unusable(url: str, error: Exception) -> StoreError:
     if make_url(url).get_backend_name() == "postgresql":
         said, fix = explained(said, getattr(cause, "sqlstate", None))
         return StoreError(f"the PostgreSQL database can't be used ({said}): {fix}")
+    if said in sqlite.FIXES:
+        return StoreGone(f"the store {shown(url)} can't be used ({said}): {sqlite.FIXES[said]}")
     fix = "move the file away, restore a backup, or give another with --db"
     if "disk is full" in said:
         fix = "free space; everything committed before is kept"
@@ -206,8 +208,6 @@ def unusable(url: str, error: Exception) -> StoreError:
         fix = "free space, or see what ends the file (quota, `ulimit -f`, disk); everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
-    elif said in sqlite.FIXES:
-        fix = sqlite.FIXES[said]
     elif "not a database" in said:
         fix = "it is not a gemmtune store: give another with --db"
     elif "QueuePool" in said:

@@ -110,11 +110,17 @@ def _stay_with(engine: Engine, path: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one of its name; None without one."""
+    """What tells a file from another one of its name; None without one.
+
+    Raises:
+        sqlite3.OperationalError: the file system doesn't say, as for a moment where it is on another machine.
+    """
     try:
         found = path.stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise sqlite3.OperationalError(f"unable to open database file: {error.strerror}") from error
     return found.st_dev, found.st_ino
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tuner.errors import ExportError, StoreError, TableError
+from tuner.errors import ExportError, StoreError, StoreGone, TableError
 from tuner.evidence import tokens
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
@@ -87,3 +90,22 @@ def test_a_log_that_another_process_deleted_takes_nothing_more(tmp_path: Path) -
                 tokens.make(store, "lost", ["read"])
     with Store.open(f"sqlite:///{file}") as store:
         assert names(store) == ["early"]
+
+
+def test_a_file_system_that_does_not_answer_for_a_moment_moved_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, stat = tmp_path / "store.db", Path.stat
+
+    def stale(path: Path, **how: Any) -> Any:  # noqa: ANN401
+        if path == file:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return stat(path, **how)
+
+    with Store.open(f"sqlite:///{file}") as store:
+        with monkeypatch.context() as away:
+            away.setattr(Path, "stat", stale)
+            with pytest.raises(StoreError, match=r"unable to open database file: Stale file handle") as told:
+                store.counts()
+        assert not isinstance(told.value, StoreGone)
+        assert names(store) == []

@@ -15,7 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tuner.errors import FleetError, OtherVersion, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.errors import (
+    FleetError,
+    OtherVersion,
+    ResultRefused,
+    SlotTaken,
+    StoreError,
+    StoreGone,
+    Unreachable,
+    WorkerGone,
+)
 from tuner.evidence.columns import storable
 from tuner.fleet.agent.backoff import Backoff, asked
 from tuner.fleet.agent.coordinator import Coordinator
@@ -89,6 +98,7 @@ class Agent:
         Raises:
             WorkerError: the device or the build cache can't be used; its round was reported.
             FleetError: the service rejects this worker permanently, or was out of reach for too long.
+            StoreGone: the store's file, or its log, was moved, deleted or replaced.
         """
         self._device = self._open_device()
         self._model = self._model_of(self._device.facts.name)
@@ -208,6 +218,7 @@ class Agent:
 
         Raises:
             SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
+            StoreGone: no later call would reach the store.
             Unreachable, StoreError: the service has not answered for too long.
         """
         backoff, tries, started = Backoff(), 0, time.monotonic()
@@ -219,6 +230,8 @@ class Agent:
                     raise
                 _log.warning("%s", taken)
                 wait = backoff.after(taken)
+            except StoreGone:
+                raise
             except (Unreachable, StoreError) as error:
                 if time.monotonic() - started >= self._patience_seconds:
                     raise
