@@ -7,8 +7,10 @@ server accepts bytes and forwards none, the client itself gives up after a silen
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -47,6 +49,7 @@ QUICK_SECONDS: Final = 3.0
 _TRUSTED_SECONDS: Final = 0.1
 _USED_AT: Final = "gemmtune_used_at"
 _POOL: Final = "gemmtune_pool"
+_ENGINES: Final = WeakSet[Engine]()
 #: Words in an error or its SQLSTATE; the sentence to show, if not the error's own; and the fix.
 _OF_POSTGRESQL: Final = (
     (("53100",), "its disk is full", "free space on the server; everything committed before is kept"),
@@ -128,7 +131,18 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "checkin", idle)
     event.listen(engine, "checkout", wanted)
+    _ENGINES.add(engine)
     return engine
+
+
+def _begin_anew() -> None:
+    """Gives a forked child pools of its own: through one connection two processes get one another's answers."""
+    for engine in _ENGINES:
+        # Closing them would end the parent's sessions.
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def allow_silence(connection: Connection, seconds: float | None) -> None:
