@@ -44,6 +44,8 @@ RECONCILE_EVERY_SECONDS: Final = 15.0
 _REST_SECONDS: Final = 0.005
 #: Between two deletions of old rows, once there are few left.
 DELETE_EVERY_SECONDS: Final = 60.0
+#: How long the last step may take.
+_END_SECONDS: Final = 5.0
 #: Rows that one transaction of a step changes: 300,000 in one statement take longer than a statement may.
 CHANGED_AT_ONCE: Final = 5_000
 #: A name for the rows that a step changes, and the step, which counts them; by kind if there are several.
@@ -131,7 +133,7 @@ class Sweeper:
                     first = error
                 elif self.failures.is_news(error):
                     _log.warning("a step of a sweep failed: %s", error, exc_info=not isinstance(error, StoreError))
-                if not self._usable():
+                if self._rest() or not self._usable():
                     # Every other step would wait until it gives up on the database.
                     break
             if self._rest():
@@ -302,7 +304,8 @@ class Maintenance:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        # A step that waits for another process's lock ends with this one.
+        self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         failures = self._sweeper.failures
