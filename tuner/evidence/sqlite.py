@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ WRITES: Final = "gemmtune_writes"
 MIGRATES: Final = "gemmtune_migrates"
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
+#: Less free space than a small transaction takes.
+_LEAST_BYTES: Final = 64 * 2**10
 #: In a connection's `info`: whether it checks foreign keys.
 _CHECKED: Final = "gemmtune_foreign_keys"
 _Identity: TypeAlias = tuple[int, int]
@@ -152,6 +155,22 @@ def _identity(path: Path) -> _Identity | None:
     except OSError as error:
         raise sqlite3.OperationalError(f"unable to open database file: {error.strerror}") from error
     return found.st_dev, found.st_ino
+
+
+def check_room(connection: Connection) -> None:
+    """Refuses a file on a full disk, which nothing but a commit would notice; of other databases it knows nothing.
+
+    Raises:
+        sqlite3.OperationalError: as a commit would.
+    """
+    path = connection.engine.url.database
+    if connection.dialect.name != "sqlite" or path in (None, "", ":memory:"):
+        return
+    with suppress(OSError):
+        found = os.statvfs(path)
+        blocks = found.f_bavail if os.geteuid() else found.f_bfree
+        if blocks * found.f_frsize < _LEAST_BYTES:
+            raise sqlite3.OperationalError("database or disk is full")
 
 
 def write_ahead(cursor: sqlite3.Cursor) -> None:
