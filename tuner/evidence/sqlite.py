@@ -169,7 +169,8 @@ def check_room(connection: Connection) -> None:
     with suppress(OSError):
         found = os.statvfs(path)
         blocks = found.f_bavail if os.geteuid() else found.f_bfree
-        if blocks * found.f_frsize < _LEAST_BYTES:
+        # Some file systems in user space know of no blocks at all.
+        if found.f_blocks and blocks * found.f_frsize < _LEAST_BYTES:
             raise sqlite3.OperationalError("database or disk is full")
 
 

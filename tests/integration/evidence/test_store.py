@@ -387,11 +387,11 @@ def test_what_was_kept_survives_kill_9(database_url: str) -> None:
         assert len(store.measurements_of(study.id)) == store.counts()["measurement"]
 
 
-@pytest.mark.parametrize(("blocks", "full"), [(0, True), (15, True), (16, False)])
+@pytest.mark.parametrize(("size", "free", "full"), [(99, 0, True), (99, 15, True), (99, 16, False), (0, 0, False)])
 def test_a_file_on_a_full_disk_can_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, full: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, free: int, full: bool
 ) -> None:
-    left = SimpleNamespace(f_frsize=4096, f_bavail=blocks, f_bfree=blocks)
+    left = SimpleNamespace(f_frsize=4096, f_blocks=size, f_bavail=free, f_bfree=free)
     monkeypatch.setattr("tuner.evidence.sqlite.os.statvfs", lambda _: left)
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         with pytest.raises(StoreError, match=r"disk is full.*: free space") if full else nullcontext():
