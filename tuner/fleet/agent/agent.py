@@ -31,6 +31,7 @@ from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.round_runner import Abandoned, RetryWhileHeld, RoundRunner
 from tuner.fleet.campaigns.records import RoundReport, RoundTask, slot_of
 from tuner.prediction.learned import LearnedModel
+from tuner.repeats import Repeats
 from tuner.settings import END_SECONDS
 from workers.errors import CacheError
 from workers.ports import Worker
@@ -275,7 +276,7 @@ class _Heartbeats:
         self.stop.clear()
 
     def _beat(self) -> None:
-        wait = self._seconds
+        wait, failures = self._seconds, Repeats()
         while not self._ended.wait(wait):
             held, runner, wait = self._round, self._runner, self._seconds
             try:
@@ -286,9 +287,11 @@ class _Heartbeats:
                 return
             except Exception as error:
                 # The round continues, and the next heartbeat comes sooner, or it would find the worker gone.
-                _log.warning("a heartbeat failed: %s", error)
+                if failures.is_news(error):
+                    _log.warning("a heartbeat failed: %s", error)
                 wait = min(max(self._seconds / 5, asked(error)), self._seconds)
                 continue
+            failures.end()
             if orders.drain:
                 self.draining.set()
             if orders.stop and held is not None and held == self._round:
