@@ -194,10 +194,11 @@ def unusable(url: str, error: Exception) -> StoreError:
     Of PostgreSQL it names neither host nor user: clients of the service read it. The cause, which the log has, does.
     """
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
-    said = (str(cause) or type(cause).__name__).splitlines()[0]
+    whole = str(cause) or type(cause).__name__
     if make_url(url).get_backend_name() == "postgresql":
-        said, fix = explained(said, getattr(cause, "sqlstate", None))
+        said, fix = explained(whole, getattr(cause, "sqlstate", None))
         return StoreError(f"the PostgreSQL database can't be used ({said}): {fix}")
+    said = whole.splitlines()[0]
     if said in sqlite.FIXES:
         return StoreGone(f"the store {shown(url)} can't be used ({said}): {sqlite.FIXES[said]}")
     fix = "move the file away, restore a backup, or give another with --db"

@@ -60,8 +60,14 @@ _OF_POSTGRESQL: Final = (
      "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
     (("QueuePool",), "all connections of this process are in use",
      "try again in a second; if this persists, raise GEMMTUNE_DB_CONNECTIONS"),
-    (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
+    (("28P01", "28000", "authentication failed", "no password supplied", 'FATAL:  role "'), "it refused the login",
      "check user and password in GEMMTUNE_DB"),
+    (("pg_hba.conf",), "it takes no connection of this user from here, or none of this encryption",
+     "allow it in the server's pg_hba.conf, or set sslmode in GEMMTUNE_DB"),
+    (("3D000", 'FATAL:  database "'), "it has no such database, or nobody may connect to it",
+     "check the name in GEMMTUNE_DB or --db, and create the database"),
+    (("57P03", "FATAL:  the database system is"), "it is starting or shutting down",
+     "try again in a minute; connections reopen automatically"),
     (("42501",), "the role lacks a right",
      "`gemmtune migrate --for ROLE` as the tables' owner grants it; only the owner restores"),
     (("was silent",), "it stopped answering",
@@ -168,10 +174,15 @@ def plan_for_all_rows(connection: Connection) -> None:
 
 
 def explained(said: str, state: str | None) -> tuple[str, str]:
-    """The problem and its fix, in our own words if the server's or libpq's name a host or a user."""
+    """The problem and its fix, in our own words if the server's or libpq's name a host or a user.
+
+    Args:
+        said: the whole error, which has a line for each address that was tried.
+        state: its SQLSTATE, which refused connections lack.
+    """
     for words, told, fix in _OF_POSTGRESQL:
         if any(word in said or word == state for word in words):
-            return told or said, fix
-    if state is None or state.startswith(("08", "3D", "57P")):
+            return told or said.splitlines()[0], fix
+    if state is None or state.startswith(("08", "57P")):
         return "it can't be reached", "start PostgreSQL and check host, port, user and password in GEMMTUNE_DB or --db"
-    return said, "see the server's log, or give another database in GEMMTUNE_DB"
+    return said.splitlines()[0], "see the server's log, or give another database in GEMMTUNE_DB"
