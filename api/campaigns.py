@@ -218,7 +218,7 @@ async def watch_campaign(
             # The store was restored from a backup without it: whoever resumes is told so.
             return
         except StoreError as error:
-            if not failing:
+            if streams.failures.is_news(error):
                 _log.error("no events: %s", error)
             failing = True
         if not may_go_on(request):

@@ -19,6 +19,7 @@ from tuner.errors import StoreError
 from tuner.evidence import changes
 from tuner.evidence.records import Unreadable
 from tuner.evidence.store import Store
+from tuner.repeats import Repeats
 
 #: Interval between two polls of the store's change counters; a fifth of the promised delay.
 _POLL_SECONDS: Final = 0.2
@@ -152,18 +153,17 @@ class SnapshotFollower:
         self.snapshot = snapshot
 
     def _run(self) -> None:
-        failing = False
+        failures = Repeats()
         while not self._stop.is_set():
             due = time.monotonic() + _POLL_SECONDS
             try:
                 self.poll()
                 self._render_until(due)
-                failing = False
+                failures.end()
             except Exception as error:
                 # The thread must survive even a defect, or the snapshot would silently go stale.
-                if not failing:
+                if failures.is_news(error):
                     _log.error("the snapshot is not updated: %s", error, exc_info=not isinstance(error, StoreError))
-                failing = True
             self._stop.wait(due - time.monotonic())
 
 

@@ -13,6 +13,7 @@ from fastapi import Request
 from api.auth import TokenCache
 from api.concurrency import ConcurrencyLimit
 from api.http_errors import HttpError
+from tuner.repeats import Repeats
 
 T = TypeVar("T")
 
@@ -27,11 +28,16 @@ _REST: Final = 4.0
 
 
 class EventStreams:
-    """The open event streams."""
+    """The open event streams.
+
+    Attributes:
+        failures: of streams that can't read the store; all of them meet the same ones.
+    """
 
     def __init__(self) -> None:
         self._turn, self._limit = asyncio.Lock(), ConcurrencyLimit(1)
         self._open: Counter[str] = Counter()
+        self.failures = Repeats()
 
     @contextmanager
     def opened(self, caller: str) -> Iterator[None]:

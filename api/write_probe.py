@@ -9,6 +9,7 @@ from typing import Final
 
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
+from tuner.repeats import Repeats
 
 #: Between two writes that mean nothing.
 _PAUSE_SECONDS: Final = 2.0
@@ -23,7 +24,7 @@ class WriteProbe:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stop = threading.Event()
-        self._refusal = ""
+        self._refusal, self._failures = "", Repeats()
         self._answered_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="write-probe", daemon=True)
 
@@ -48,12 +49,15 @@ class WriteProbe:
             self._store.check_writable()
         except StoreError as error:
             refusal = self._store.unnamed(str(error))
-        except Exception:
+            if self._failures.is_news(error):
+                _log.error("%s", refusal)
+        except Exception as error:
             # The thread must survive even a defect, or the service would never be ready again.
-            _log.exception("the write probe failed")
             refusal = "the store could not be written"
-        if refusal and not self._refusal:
-            _log.error("%s", refusal)
+            if self._failures.is_news(error):
+                _log.exception("the write probe failed")
+        else:
+            self._failures.end()
         self._refusal, self._answered_at = refusal, time.monotonic()
 
     def _run(self) -> None:

@@ -31,6 +31,7 @@
     ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
         ├── NewerContent      the store holds what only a newer version reads
+        ├── StoreGone         its file or its log is another one: this process can't use it any more
         ├── AlreadyMeasured   the same candidate would be measured twice in one study
         ├── UnstorableValue   a value that no database stores, such as text with a NUL
         └── Quarantined       a stored measurement can't be true, or its card is unknown
@@ -184,6 +185,10 @@ class StoreError(TunerError):
 
 class NewerContent(StoreError):
     """The store holds what this version can't read, as a knob of a newer one."""
+
+
+class StoreGone(StoreError):
+    """The store's file or its log is another one than this process has open; no later call will succeed."""
 
 
 class AlreadyMeasured(StoreError):

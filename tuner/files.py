@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tuner.errors import ExportError
+from workers.errors import make_room_or
 
 _DEVICES: Final = Path("/dev")
 
@@ -124,7 +125,7 @@ def check_exportable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise ExportError(f"{path} can't be written ({error.strerror}): choose another path") from error
+        raise _unwritable(path, error) from error
 
 
 def export_files(files: Mapping[Path, bytes]) -> None:
@@ -144,7 +145,7 @@ def export_files(files: Mapping[Path, bytes]) -> None:
                 # Before the first one takes its place, which all do at the end.
                 file.flush()
     except OSError as error:
-        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
+        raise _unwritable(path, error) from error
 
 
 def _check_replaceable(path: Path) -> None:
@@ -167,6 +168,11 @@ def _check_replaceable(path: Path) -> None:
         raise ExportError(f"{path} is a pipe or a device, and would be replaced by a file: name a file")
     if is_database(path):
         raise ExportError(f"{path} is a database, perhaps a store, which a file would replace: choose another path")
+
+
+def _unwritable(path: Path, error: OSError) -> ExportError:
+    fix = make_room_or("choose another path", error)
+    return ExportError(f"{path} can't be written ({error.strerror}): {fix}")
 
 
 def export_folder(path: Path, files: Mapping[str, bytes]) -> None:
@@ -192,4 +198,4 @@ def export_folder(path: Path, files: Mapping[str, bytes]) -> None:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
+        raise _unwritable(path, error) from error

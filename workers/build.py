@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from workers.errors import CacheError
+from workers.errors import CacheError, make_room_or
 
 if TYPE_CHECKING:
     from cuda.core.utils import FileStreamProgramCache
@@ -202,6 +202,6 @@ def _store(cache_dir: Path) -> FileStreamProgramCache:
 
 def _unusable(cache_dir: Path, error: OSError) -> CacheError:
     return CacheError(
-        f"build cache {cache_dir} can't be used ({error.strerror}): free space, or set GEMMTUNE_CACHE_DIR to a "
-        f"folder that can be written"
+        f"build cache {cache_dir} can't be used ({error.strerror}): "
+        + make_room_or("set GEMMTUNE_CACHE_DIR to a folder that can be written", error)
     )

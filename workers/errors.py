@@ -13,6 +13,21 @@ rule and the fix.
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+#: What makes room for a file, by the error that says that there is none.
+_ROOM: Final = {
+    errno.ENOSPC: "free space, or ",
+    errno.EDQUOT: "free space, or ",
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`), or ",
+}
+
+
+def make_room_or(elsewhere: str, error: OSError) -> str:
+    """What to do about a file that can't be written: `elsewhere`, after what makes room where there is none."""
+    return _ROOM.get(error.errno or 0, "") + elsewhere
+
 
 class WorkerError(Exception):
     """Root of the tree."""

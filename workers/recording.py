@@ -25,7 +25,7 @@ from space.errors import SpaceError
 from space.family import family_named
 from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem
-from workers.errors import RecordingError, RecordingExists
+from workers.errors import RecordingError, RecordingExists, make_room_or
 from workers.measurement import (
     RECORDED_SCREENING,
     Clocks,
@@ -174,7 +174,7 @@ def write_recording(
 
 
 def _refused(path: Path, error: OSError) -> RecordingError:
-    return RecordingError(f"{path} can't be written ({error.strerror}): free space or choose another folder")
+    return RecordingError(f"{path} can't be written ({error.strerror}): {make_room_or('choose another folder', error)}")
 
 
 def _pyarrow(path: Path) -> Any:  # noqa: ANN401  (PyArrow is untyped)

@@ -17,6 +17,7 @@ from fastapi.sse import ServerSentEvent
 
 from api.concurrency import ConcurrencyLimit
 from tuner.errors import StoreError
+from tuner.repeats import Repeats
 from tuner.views.feed import Event, Feed
 
 #: Between two looks; an event reaches its listeners within this time and that of a look.
@@ -93,20 +94,21 @@ class EventHub:
     async def _run(self) -> None:
         feed, self.epoch = self._make_feed(), secrets.token_hex(4)
         self._events.clear()
-        failing = looked = False
+        failing, looked, failures = False, False, Repeats()
         while self._listeners or time.monotonic() - self._left_at < _LINGER_SECONDS:
             began, missed = time.monotonic(), False
             try:
                 found = await self._polls.run(feed.poll)
                 # No event tells what changed before the first look: who listens by then has to read again.
                 missed, failing, looked = failing and not looked, False, True
+                failures.end()
                 if feed.replaced:
                     # Nothing that was told holds in a restored store, and its numbers mean other rounds and workers.
                     self.epoch, missed = secrets.token_hex(4), True
                     self._events.clear()
             except Exception as error:
                 # Listeners stay: events go on when the store can be read again.
-                if not failing:
+                if failures.is_news(error):
                     _log.error("no events: %s", error, exc_info=not isinstance(error, StoreError))
                 failing, found = True, []
             self._count += missed

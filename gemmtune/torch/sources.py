@@ -119,6 +119,16 @@ class Service:
         return _trusted(said.source, config, said.why, self.trusted, version, built)
 
 
+@dataclass(frozen=True)
+class _Closed:
+    """A source that could not be opened for now."""
+
+    told: Found
+
+    def find(self, problem: Problem, device: str) -> Found:
+        return self.told
+
+
 def _trusted(
     source: str, config: Config | None, why: str, trusted: Sequence[str], cublaslt: str, build_digest: str
 ) -> Found:
@@ -141,6 +151,7 @@ class _Configuration:
 
     Attributes:
         store: what was opened here, and is closed here.
+        silence: of a store that could not be opened.
     """
 
     named: str | Path | None = None
@@ -151,6 +162,7 @@ class _Configuration:
     neighbours: str = NEIGHBOURS[0]
     opened: Source | None = None
     store: Store | None = None
+    silence: _Silence = field(default_factory=_Silence)
     generation: int = field(default=0)
 
 
@@ -199,7 +211,7 @@ def configure(
         CHOSEN.named = source if isinstance(source, str | Path) else None
         CHOSEN.opened = None if isinstance(source, str | Path | None) else source
         CHOSEN.trusted, CHOSEN.token, CHOSEN.insecure = tuple(trusted), token, insecure
-        CHOSEN.verify, CHOSEN.neighbours = verify, neighbours
+        CHOSEN.verify, CHOSEN.neighbours, CHOSEN.silence = verify, neighbours, _Silence()
         # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
         CHOSEN.generation += 1
 
@@ -214,14 +226,20 @@ def _check_trusted(trusted: object) -> None:
 
 
 def chosen() -> Source:
-    """The configured source.
+    """The configured source; one that says so as long as a store can't be opened, as while its database restarts.
 
     Raises:
         TunerError, GemmtuneError: it can't be opened.
     """
     with _LOCK:
+        asked_at = time.monotonic()
+        if CHOSEN.opened is None and (silent := CHOSEN.silence.at(asked_at)):
+            return _Closed(silent)
         if CHOSEN.opened is None:
-            CHOSEN.opened = _open(CHOSEN)
+            try:
+                CHOSEN.opened = _open(CHOSEN)
+            except StoreError as error:
+                return _Closed(CHOSEN.silence.begin(error, asked_at))
         return CHOSEN.opened
 
 

@@ -27,7 +27,7 @@ from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import driver_present, open_worker
 from tuner.tables.importers.source import Source
 from tuner.tables.problems import from_fields
-from workers.errors import DriverError, RecordingError, RecordingExists
+from workers.errors import DriverError, RecordingError, RecordingExists, make_room_or
 from workers.measurement import Measurement
 from workers.recording import check_folder, check_writable, file_name, read_recording
 
@@ -122,7 +122,7 @@ def shared(folder: Path, archive: Path) -> int:
         raise _taken(error.filename) from error
     except OSError as error:
         why = f"{archive} can't be written ({error.strerror})"
-        raise RecordingError(f"{why}: free space, or name another file") from error
+        raise RecordingError(f"{why}: {make_room_or('name another file', error)}") from error
     return len(paths)
 
 

@@ -16,6 +16,7 @@ from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store, sa
 from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.cli.replayed import word_for
+from tuner.evidence.database import in_memory
 from tuner.evidence.picks import LIBRARY, ahead
 from tuner.evidence.store import Store
 from tuner.hints import flags_of
@@ -150,6 +151,9 @@ def _print_report(report: Report, facts: DeviceFacts, db: str | None) -> None:
         out("  times are replayed from a recording; no GPU was used")
     if profile is None:
         # A remark says so: nothing answers from it.
+        return
+    if in_memory(store_url(db)):
+        out("  the store was in memory, and nothing of it is kept: name a file with --db")
         return
     there = same_place(db)
     # Another card answers a question without a device.

@@ -53,6 +53,7 @@ from tuner.evidence.database import (
 from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.schema import METADATA
 from tuner.files import is_endless, whole_file
+from workers.errors import make_room_or
 
 SCHEMA: Final = "gemmtune.backup/1"
 _ROWS: Final = 500
@@ -85,7 +86,8 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
         # Another backup may have been written there meanwhile.
         if isinstance(error, FileExistsError) and os.path.lexists(path):
             raise _taken(path) from error
-        raise StoreError(f"{path} can't be written ({error.strerror}): free space or give another file") from error
+        fix = make_room_or("give another file", error)
+        raise StoreError(f"{path} can't be written ({error.strerror}): {fix}") from error
     except FAILURES as error:
         raise unusable(str(engine.url), error) from error
 

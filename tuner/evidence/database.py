@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
-from tuner.errors import StoreError
+from tuner.errors import StoreError, StoreGone
 from tuner.evidence import sqlite
 from tuner.evidence.postgresql import (
     MOST_CONNECTIONS,
@@ -194,17 +194,21 @@ def unusable(url: str, error: Exception) -> StoreError:
     Of PostgreSQL it names neither host nor user: clients of the service read it. The cause, which the log has, does.
     """
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
-    said = (str(cause) or type(cause).__name__).splitlines()[0]
+    whole = str(cause) or type(cause).__name__
     if make_url(url).get_backend_name() == "postgresql":
-        said, fix = explained(said, getattr(cause, "sqlstate", None))
+        said, fix = explained(whole, getattr(cause, "sqlstate", None))
         return StoreError(f"the PostgreSQL database can't be used ({said}): {fix}")
+    said = whole.splitlines()[0]
+    if said in sqlite.FIXES:
+        return StoreGone(f"the store {shown(url)} can't be used ({said}): {sqlite.FIXES[said]}")
     fix = "move the file away, restore a backup, or give another with --db"
-    if "disk is full" in said or "disk I/O" in said:
+    if "disk is full" in said:
         fix = "free space; everything committed before is kept"
+    elif "disk I/O" in said:
+        # Of a quota, of a limit on the size of files, of a disk that fails, and of an index that a full one can't hold.
+        fix = "free space, or see what ends the file (quota, `ulimit -f`, disk); everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
-    elif said in sqlite.FIXES:
-        fix = sqlite.FIXES[said]
     elif "not a database" in said:
         fix = "it is not a gemmtune store: give another with --db"
     elif "QueuePool" in said:
@@ -234,7 +238,13 @@ def _check_file(url: str, create: bool) -> None:
         raise StoreError(f"{written!r} is not a database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
-    if parsed.get_backend_name() != "sqlite" or in_memory(url) or not parsed.database:
+    if parsed.get_backend_name() != "sqlite":
+        return
+    if parsed.query:
+        # SQLAlchemy drops `mode=ro`, and opens another file than its path if `uri` is given.
+        raise StoreError(f"{shown(url)}: a SQLite store takes no parameters, such as {min(parsed.query)}: give "
+                         "sqlite:///PATH alone")  # fmt: skip
+    if in_memory(url) or not parsed.database:
         return
     path = Path(parsed.database)
     try:

@@ -7,8 +7,10 @@ server accepts bytes and forwards none, the client itself gives up after a silen
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -47,6 +49,7 @@ QUICK_SECONDS: Final = 3.0
 _TRUSTED_SECONDS: Final = 0.1
 _USED_AT: Final = "gemmtune_used_at"
 _POOL: Final = "gemmtune_pool"
+_ENGINES: Final = WeakSet[Engine]()
 #: Words in an error or its SQLSTATE; the sentence to show, if not the error's own; and the fix.
 _OF_POSTGRESQL: Final = (
     (("53100",), "its disk is full", "free space on the server; everything committed before is kept"),
@@ -57,8 +60,14 @@ _OF_POSTGRESQL: Final = (
      "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
     (("QueuePool",), "all connections of this process are in use",
      "try again in a second; if this persists, raise GEMMTUNE_DB_CONNECTIONS"),
-    (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
+    (("28P01", "28000", "authentication failed", "no password supplied", 'FATAL:  role "'), "it refused the login",
      "check user and password in GEMMTUNE_DB"),
+    (("pg_hba.conf",), "it takes no connection of this user from here, or none of this encryption",
+     "allow it in the server's pg_hba.conf, or set sslmode in GEMMTUNE_DB"),
+    (("3D000", 'FATAL:  database "'), "it has no such database, or nobody may connect to it",
+     "check the name in GEMMTUNE_DB or --db, and create the database"),
+    (("57P03", "FATAL:  the database system is"), "it is starting or shutting down",
+     "try again in a minute; connections reopen automatically"),
     (("42501",), "the role lacks a right",
      "`gemmtune migrate --for ROLE` as the tables' owner grants it; only the owner restores"),
     (("was silent",), "it stopped answering",
@@ -128,7 +137,18 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "checkin", idle)
     event.listen(engine, "checkout", wanted)
+    _ENGINES.add(engine)
     return engine
+
+
+def _begin_anew() -> None:
+    """Gives a forked child pools of its own: through one connection two processes get one another's answers."""
+    for engine in _ENGINES:
+        # Closing them would end the parent's sessions.
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def allow_silence(connection: Connection, seconds: float | None) -> None:
@@ -154,10 +174,15 @@ def plan_for_all_rows(connection: Connection) -> None:
 
 
 def explained(said: str, state: str | None) -> tuple[str, str]:
-    """The problem and its fix, in our own words if the server's or libpq's name a host or a user."""
+    """The problem and its fix, in our own words if the server's or libpq's name a host or a user.
+
+    Args:
+        said: the whole error, which has a line for each address that was tried.
+        state: its SQLSTATE, which refused connections lack.
+    """
     for words, told, fix in _OF_POSTGRESQL:
         if any(word in said or word == state for word in words):
-            return told or said, fix
-    if state is None or state.startswith(("08", "3D", "57P")):
+            return told or said.splitlines()[0], fix
+    if state is None or state.startswith(("08", "57P")):
         return "it can't be reached", "start PostgreSQL and check host, port, user and password in GEMMTUNE_DB or --db"
-    return said, "see the server's log, or give another database in GEMMTUNE_DB"
+    return said.splitlines()[0], "see the server's log, or give another database in GEMMTUNE_DB"

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sqlite3
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.pool import ConnectionPoolEntry
 
 #: Execution options: of connections that write, and of one that changes the schema.
 WRITES: Final = "gemmtune_writes"
 MIGRATES: Final = "gemmtune_migrates"
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
-#: In a connection's `info`: whether it checks foreign keys, and what tells its log from another one.
+#: Less free space than a small transaction takes.
+_LEAST_BYTES: Final = 64 * 2**10
+#: In a connection's `info`: whether it checks foreign keys.
 _CHECKED: Final = "gemmtune_foreign_keys"
-_LOG: Final = "gemmtune_log"
+_Identity: TypeAlias = tuple[int, int]
+#: Files whose logs are gone: in this process nothing can be done with them any more.
+_LOGS_GONE: Final = set[_Identity]()
 #: What a call is told whose file, or log, is not the one that was opened, and what to do.
 _MOVED: Final = "its file was moved, deleted or replaced while it was open"
 _LOG_GONE: Final = "its log was deleted while it was open"
 FIXES: Final = {
     _MOVED: "end every process that has the store open, put the right file there, then start them again",
-    _LOG_GONE: "start this process again, and let it read the file through gemmtune alone: a program that opens and "
-               "closes the file by itself gives up the locks of its stores",
+    _LOG_GONE: "start this process again; nobody may delete the …-wal and …-shm of an open store, and the process may "
+               "read the file through gemmtune alone: if it opens and closes it by itself, it gives up its locks",
 }  # fmt: skip
 
 
 def engine_arguments() -> dict[str, Any]:
     """Arguments of `create_engine`."""
-    return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
+    return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False, "factory": _Connection}}
 
 
 def watch(engine: Engine, path: Path | None) -> None:
@@ -76,46 +82,96 @@ def _stay_with(engine: Engine, path: Path) -> None:
 
     SQLite would go on with what it has open: what it writes into a file that was deleted ends with the process.
     """
-    opened: tuple[int, int] | None = None
-    log_gone = False
-    log = Path(f"{path.resolve()}-wal")
+    opened: _Identity | None = None
+    # The log, and its index: through another index two processes write over one another's pages.
+    logs = [Path(f"{path.resolve()}{ending}") for ending in ("-wal", "-shm")]
 
     def check(*_: object) -> None:
-        if opened is not None and _identity(path) != opened:
+        found = _identity(path)
+        if opened is not None and found != opened:
             raise sqlite3.OperationalError(_MOVED)
         # A new connection would share the index of the old log with those that are still open.
-        if log_gone:
+        if found in _LOGS_GONE:
             raise sqlite3.OperationalError(_LOG_GONE)
 
-    def check_open(connection: sqlite3.Connection, entry: ConnectionPoolEntry, *_: object) -> None:
-        nonlocal log_gone
+    def check_open(connection: _Connection, *_: object) -> None:
         if opened is not None and _identity(path) != opened:
             # The log keeps its name: whoever opens the other file would mix its pages in. They belong to this one.
             with suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
-            # The log stays as long as a connection is open, unless this process gave up its locks.
-            found, known = _identity(log), entry.info.get(_LOG)
-            entry.info[_LOG] = known or found
-            log_gone |= known not in (None, found)
+            connection.look_for_its_log()
         check()
 
-    def remember(*_: object) -> None:
+    def remember(connection: _Connection, _: object) -> None:
         nonlocal opened
         opened = opened or _identity(path)
+        connection.opened, connection.logs = opened, dict.fromkeys(logs)
 
     event.listen(engine, "do_connect", check)
     event.listen(engine, "connect", remember)
     event.listen(engine, "checkout", check_open)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one of its name; None without one."""
+class _Connection(sqlite3.Connection):
+    """A connection that isn't closed without its log: SQLite would write the old one's pages over later ones.
+
+    Attributes:
+        opened: its file.
+        logs: the files of its log, each with what tells it from another one of its name, once it is there.
+    """
+
+    opened: _Identity | None = None
+    logs: Mapping[Path, _Identity | None] = {}
+
+    def look_for_its_log(self) -> None:
+        """Notes whether the log is gone: it stays as long as a connection is open, unless somebody deletes it or this
+        process gave up its locks."""
+        found = {log: _identity(log) for log in self.logs}
+        self.logs = {log: known or found[log] for log, known in self.logs.items()}
+        if self.opened and self.logs != found:
+            _LOGS_GONE.add(self.opened)
+
+    def close(self) -> None:
+        with suppress(sqlite3.OperationalError):
+            self.look_for_its_log()
+        if self.opened in _LOGS_GONE:
+            # Open as long as the process: Python closes what nobody refers to.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        else:
+            super().close()
+
+
+def _identity(path: Path) -> _Identity | None:
+    """What tells a file from another one of its name; None without one.
+
+    Raises:
+        sqlite3.OperationalError: the file system doesn't say, as for a moment where it is on another machine.
+    """
     try:
         found = path.stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise sqlite3.OperationalError(f"unable to open database file: {error.strerror}") from error
     return found.st_dev, found.st_ino
+
+
+def check_room(connection: Connection) -> None:
+    """Refuses a file on a full disk, which nothing but a commit would notice; of other databases it knows nothing.
+
+    Raises:
+        sqlite3.OperationalError: as a commit would.
+    """
+    path = connection.engine.url.database
+    if connection.dialect.name != "sqlite" or path in (None, "", ":memory:"):
+        return
+    with suppress(OSError):
+        found = os.statvfs(path)
+        blocks = found.f_bavail if os.geteuid() else found.f_bfree
+        # Some file systems in user space know of no blocks at all.
+        if found.f_blocks and blocks * found.f_frsize < _LEAST_BYTES:
+            raise sqlite3.OperationalError("database or disk is full")
 
 
 def write_ahead(cursor: sqlite3.Cursor) -> None:

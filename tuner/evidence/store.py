@@ -338,9 +338,9 @@ class Store:
         statement = update(CounterRow).where(CounterRow.name == "probe").values(value=CounterRow.value)
         with self._told(), self._notes.connect() as connection:
             allow_silence(connection, QUICK_SECONDS)
+            sqlite.check_room(connection)
             connection.execute(statement)
-            # A file's write lock and permission are enough: a commit would wait for the disk.
-            connection.rollback()
+            connection.rollback()  # A file's room, lock and permission are enough: a commit would wait for the disk.
 
     def backup(self, path: Path) -> dict[str, int]:
         """Writes a backup; returns the number of rows by table.

@@ -49,6 +49,7 @@ class EmbeddedRun:
             WorkerError: the device cannot be used.
             FleetError: another process on this store has the device.
             UnknownCampaign: the store has the campaign no more.
+            StoreGone: the store's file, or its log, was moved, deleted or replaced.
             BaseException: what `watch` raised; the round was reported.
         """
         looking = threading.Thread(target=self._look, name="progress", daemon=True)

@@ -20,6 +20,7 @@ from tuner.errors import ModelError
 from tuner.files import write_whole
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts
+from workers.errors import make_room_or
 
 #: Models that ship with the package; its recordings trained them.
 SHIPPED: Final = Path(__file__).resolve().parent / "trained"
@@ -76,7 +77,8 @@ def save(model: LearnedModel, path: Path) -> int:
     try:
         write_whole(path, content)
     except OSError as error:
-        raise ModelError(f"{path} can't be written ({error.strerror}): free space or choose another file") from error
+        fix = make_room_or("choose another file", error)
+        raise ModelError(f"{path} can't be written ({error.strerror}): {fix}") from error
     return len(content)
 
 

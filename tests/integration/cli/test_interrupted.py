@@ -137,7 +137,8 @@ def test_a_disk_that_fills_ends_a_tune_with_one_sentence_and_what_was_measured_i
     assert (stopped.code, stopped.out) == (5, "")
     url = f"sqlite:///{tmp_path}/store.db"
     assert stopped.sentence.endswith(
-        f"gemmtune: the store {url} can't be used (disk I/O error): free space; everything committed before is kept"
+        f"gemmtune: the store {url} can't be used (disk I/O error): free space, or see what ends the file (quota, "
+        "`ulimit -f`, disk); everything committed before is kept"
     )
     assert "Traceback" not in stopped.err
     with Store.open(url) as store:
@@ -145,6 +146,17 @@ def test_a_disk_that_fills_ends_a_tune_with_one_sentence_and_what_was_measured_i
     resumed = shell(*TUNE)
     assert resumed.code == 0, resumed.err
     assert "2 from earlier runs" in resumed.err
+
+
+def test_a_store_that_is_moved_away_ends_a_campaign_which_could_only_try_again_for_ever(tmp_path: Path) -> None:
+    shell, file = shell_in(tmp_path), tmp_path / "store.db"
+    stopped = with_third(shell, CAMPAIGN, lambda: file.rename(tmp_path / "moved.db"))
+    assert (stopped.code, stopped.out) == (5, "")
+    said = f"gemmtune: the store sqlite:///{file} can't be used (its file was moved"
+    assert stopped.err.splitlines()[-1].startswith(said)
+    assert "Traceback" not in stopped.err
+    (tmp_path / "moved.db").rename(file)
+    assert "1 done" in shell(*CAMPAIGN).out
 
 
 def test_a_disk_that_fills_halts_a_campaign_until_there_is_space(tmp_path: Path) -> None:
@@ -165,7 +177,7 @@ def test_a_disk_that_fills_halts_a_campaign_until_there_is_space(tmp_path: Path)
             log.removeFilter(hears)
     assert ran.code == 0, ran.err
     assert "1 done" in ran.out
-    assert any(line.endswith("free space; everything committed before is kept; trying again") for line in said)
+    assert any(line.endswith("; everything committed before is kept; trying again") for line in said)
     assert "Traceback" not in ran.err
 
 

@@ -60,3 +60,13 @@ def test_an_unknown_cards_report_names_no_commands_that_refuse_it(
     assert "gemmtune best" in capsys.readouterr().out
     _print_report(report, replace(facts, name="an unknown card"), None)
     assert "gemmtune best" not in capsys.readouterr().out
+
+
+def test_a_store_in_memory_is_gone_and_no_command_is_named_that_would_look_into_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Store.open("sqlite://") as store:
+        _print_report(tune(store, FakeDevice(), PROBLEM, Budget(candidates=3)), FakeDevice().facts, "sqlite://")
+    said = capsys.readouterr().out
+    assert "in memory, and nothing of it is kept: name a file with --db" in said
+    assert "next:" not in said

@@ -69,7 +69,7 @@ def is_one_sentence(done: subprocess.CompletedProcess[str], fix: str) -> None:
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_full_disk_is_one_sentence_and_no_answer(kept: Path, words: tuple[str, ...]) -> None:
     before = kept.read_bytes()
-    is_one_sentence(ran(words, kept, no_space), "free space; everything committed before is kept")
+    is_one_sentence(ran(words, kept, no_space), "see what ends the file (quota, `ulimit -f`, disk)")
     assert kept.read_bytes() == before
 
 

@@ -164,6 +164,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("campaign create --ladder 'm=1 n=1 k=1' --target 2", 3, "target = 2.0"),
     ("campaign create --ladder 'm=1 n=1 k=1' --gpu-seconds 0", 3, "gpu_seconds = 0.0"),
     ("campaign create --ladder 'm=1 n=1 k=1' --priority 1000", 3, "priority = 1000"),
+    ("campaign create --ladder 'm=1 n=8 k=8' --name ' '", 3, "name ' ' is invalid: give up to 200 printable"),
     ("campaign run --ladder 'm=1 n=1' --device recorded:h200", 3, "needs k"),
     ("campaign run --ladder 'm=1 n=1 k=1' --device nothing", 4, "'nothing'"),
     # nothing measured, nothing recorded
@@ -215,6 +216,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("restore {home}/none.gz", 5, "none.gz"),
     ("serve --port 8655 --db sqlite://", 5, "sqlite:// is in memory, where each thread has a store of its own"),
     ("campaign run --ladder 'm=64 n=4096 k=4096' --db sqlite:///:memory:", 5, "give a SQLite file"),
+    ("campaign run --ladder 'm=64 n=4096 k=4096' --db sqlite:///s.db?mode=ro", 5, "takes no parameters, such as mode"),
+    ("best 64x64x64 --db sqlite:///file:s.db?mode=ro&uri=true", 5, "give sqlite:///PATH alone"),
     ("campaign list --db /dev/null", 5, "/dev/null is a pipe or a device, not a SQLite file"),
     ("best 64x64x64 --db postgresql://nobody@127.0.0.1:9/none", 5, "the PostgreSQL database can't be used"),
     ("campaign list --db postgresql://nobody@127.0.0.1:9/none", 5, "start PostgreSQL and check host"),

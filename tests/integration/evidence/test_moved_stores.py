@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tuner.errors import ExportError, StoreError, TableError
+from tuner.errors import ExportError, StoreError, StoreGone, TableError
 from tuner.evidence import tokens
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.files import export_file, is_database
 from tuner.tables.tables import read_document
+
+#: Another process: makes a token if it is given a name, then prints the names of all.
+OTHER = """
+import sys
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
+with Store.open(f"sqlite:///{sys.argv[1]}") as store:
+    for name in sys.argv[2:]:
+        tokens.make(store, name, ["read"])
+    print(*(token.name for token in tokens.tokens(store)))
+    with store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+"""
+
+
+def names_elsewhere(file: Path, *made: str) -> list[str]:
+    ran = subprocess.run([sys.executable, "-c", OTHER, str(file), *made], check=True, stdout=subprocess.PIPE, text=True)
+    return ran.stdout.split()
 
 
 def names(store: Store) -> list[str]:
@@ -85,5 +106,37 @@ def test_a_log_that_another_process_deleted_takes_nothing_more(tmp_path: Path) -
         for _ in range(2):
             with pytest.raises(StoreError, match=r"its log was deleted while it was open.*: start this process again"):
                 tokens.make(store, "lost", ["read"])
+    assert names_elsewhere(file) == ["early"]
+
+
+def test_where_the_index_of_the_log_was_deleted_no_process_writes_over_anothers_pages(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
     with Store.open(f"sqlite:///{file}") as store:
-        assert names(store) == ["early"]
+        tokens.make(store, "early", ["read"])
+        Path(f"{file}-shm").unlink()
+        assert names_elsewhere(file, "other") == ["early", "other"]
+        with pytest.raises(StoreGone, match=r"its log was deleted while it was open"):
+            tokens.make(store, "lost", ["read"])
+    # Neither did what it closed, and it opens the file no more.
+    with pytest.raises(StoreGone, match="start this process again"):
+        Store.open(f"sqlite:///{file}")
+    assert names_elsewhere(file) == ["early", "other"]
+
+
+def test_a_file_system_that_does_not_answer_for_a_moment_moved_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, stat = tmp_path / "store.db", Path.stat
+
+    def stale(path: Path, **how: Any) -> Any:  # noqa: ANN401
+        if path == file:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return stat(path, **how)
+
+    with Store.open(f"sqlite:///{file}") as store:
+        with monkeypatch.context() as away:
+            away.setattr(Path, "stat", stale)
+            with pytest.raises(StoreError, match=r"unable to open database file: Stale file handle") as told:
+                store.counts()
+        assert not isinstance(told.value, StoreGone)
+        assert names(store) == []

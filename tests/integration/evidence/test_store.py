@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -383,3 +385,15 @@ def test_what_was_kept_survives_kill_9(database_url: str) -> None:
         assert store.counts()["measurement"] - kept in (0, 1)
         study = store.begin_study(study_key())
         assert len(store.measurements_of(study.id)) == store.counts()["measurement"]
+
+
+@pytest.mark.parametrize(("size", "free", "full"), [(99, 0, True), (99, 15, True), (99, 16, False), (0, 0, False)])
+def test_a_file_on_a_full_disk_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, free: int, full: bool
+) -> None:
+    left = SimpleNamespace(f_frsize=4096, f_blocks=size, f_bavail=free, f_bfree=free)
+    monkeypatch.setattr("tuner.evidence.sqlite.os.statvfs", lambda _: left)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        with pytest.raises(StoreError, match=r"disk is full.*: free space") if full else nullcontext():
+            store.check_writable()
+        assert store.counts()["best"] == 0

@@ -151,7 +151,7 @@ def test_what_is_named_and_not_there_is_no_empty_store(
         configure(named)
         there.unlink(missing_ok=True)
         with pytest.raises(TunerError, match="is not there"):
-            sources.chosen()
+            raise StoreError(sources.chosen().find(Gemm.parse("64x64x64"), "NVIDIA H200").why)
         assert list(tmp_path.iterdir()) == []
     finally:
         configure()
@@ -203,3 +203,29 @@ def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
 def test_the_package_has_it_without_an_import_of_its_own() -> None:
     said = "import gemmtune; print(gemmtune.torch.record.__name__)"
     assert subprocess.run([sys.executable, "-c", said], capture_output=True, text=True).stdout == "record\n"
+
+
+def test_a_store_that_can_not_be_opened_for_now_is_opened_later_and_waited_for_a_tenth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked, problem = 100.0, 0, Gemm.parse("64x64x64")
+    Store.open(url := f"sqlite:///{tmp_path}/store.db").close()
+
+    def restarting(*_: object, **__: object) -> Store:
+        nonlocal now, asked
+        now, asked = now + 5, asked + 1
+        raise StoreError("the database restarts")
+
+    configure(url)
+    try:
+        monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now))
+        with monkeypatch.context() as down:
+            down.setattr(Store, "open", restarting)
+            for _ in range(3):
+                found = sources.chosen().find(problem, "NVIDIA H200")
+                assert (found.config, found.why, found.for_now) == (None, "the database restarts", True)
+            assert asked == 1
+        now += 46
+        assert sources.chosen().find(problem, "NVIDIA H200").source == "predicted"
+    finally:
+        configure()

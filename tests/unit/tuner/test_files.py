@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +49,7 @@ def little_space() -> Iterator[None]:
 def test_of_several_files_none_is_written_if_one_has_no_space(folder: Path, first: bytes) -> None:
     (folder / "t0.csv").write_bytes(b"before")
     files = {folder / "t0.csv": first, folder / "t1.csv": b"x" * (SPACE + 1), folder / "t2.csv": b"x"}
-    with little_space(), pytest.raises(ExportError, match=r"t1\.csv can't be written \(File too large\): free space"):
+    with little_space(), pytest.raises(ExportError, match=r"t1\.csv can't be written \(File too large\): raise"):
         export_files(files)
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("t0.csv", b"before")]
     export_files({path: content[:SPACE] for path, content in files.items()})
@@ -90,14 +92,28 @@ def test_standard_output_is_no_file(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_and_a_folder_without_space_leave_nothing(folder: Path) -> None:
-    with little_space(), pytest.raises(ExportError, match="free space"):
+    with little_space(), pytest.raises(ExportError, match="raise the limit on the size of files"):
         export_file(folder / "t.json", b"x" * (SPACE + 1))
-    with little_space(), pytest.raises(ExportError, match="free space"):
+    with little_space(), pytest.raises(ExportError, match="raise the limit on the size of files"):
         export_folder(folder / "bundle", {"a": b"x", "b/c": b"x" * (SPACE + 1)})
     assert not list(folder.iterdir())
 
 
 def test_a_backup_without_space_leaves_nothing(folder: Path, store: Store) -> None:
-    with little_space(), pytest.raises(StoreError, match=r"b\.gz can't be written \(File too large\): free space"):
+    with little_space(), pytest.raises(StoreError, match=r"b\.gz can't be written \(File too large\): raise the limit"):
         store.backup(folder / "b.gz")
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(("number", "fix"), [
+    (errno.EROFS, "choose another"), (errno.EACCES, "choose another"), (errno.ENOSPC, "free space, or choose another"),
+])  # fmt: skip
+def test_only_where_there_is_no_room_space_is_to_be_freed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
+) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkstemp", refused)
+    with pytest.raises(ExportError, match=rf"can't be written \({os.strerror(number)}\): {fix}"):
+        export_file(folder / "t.json", b"x")

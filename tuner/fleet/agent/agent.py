@@ -15,13 +15,23 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tuner.errors import FleetError, OtherVersion, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.errors import (
+    FleetError,
+    OtherVersion,
+    ResultRefused,
+    SlotTaken,
+    StoreError,
+    StoreGone,
+    Unreachable,
+    WorkerGone,
+)
 from tuner.evidence.columns import storable
 from tuner.fleet.agent.backoff import Backoff, asked
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.round_runner import Abandoned, RetryWhileHeld, RoundRunner
 from tuner.fleet.campaigns.records import RoundReport, RoundTask, slot_of
 from tuner.prediction.learned import LearnedModel
+from tuner.repeats import Repeats
 from tuner.settings import END_SECONDS
 from workers.errors import CacheError
 from workers.ports import Worker
@@ -89,6 +99,7 @@ class Agent:
         Raises:
             WorkerError: the device or the build cache can't be used; its round was reported.
             FleetError: the service rejects this worker permanently, or was out of reach for too long.
+            StoreGone: the store's file, or its log, was moved, deleted or replaced.
         """
         self._device = self._open_device()
         self._model = self._model_of(self._device.facts.name)
@@ -208,6 +219,7 @@ class Agent:
 
         Raises:
             SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
+            StoreGone: no later call would reach the store.
             Unreachable, StoreError: the service has not answered for too long.
         """
         backoff, tries, started = Backoff(), 0, time.monotonic()
@@ -219,6 +231,8 @@ class Agent:
                     raise
                 _log.warning("%s", taken)
                 wait = backoff.after(taken)
+            except StoreGone:
+                raise
             except (Unreachable, StoreError) as error:
                 if time.monotonic() - started >= self._patience_seconds:
                     raise
@@ -262,7 +276,7 @@ class _Heartbeats:
         self.stop.clear()
 
     def _beat(self) -> None:
-        wait = self._seconds
+        wait, failures = self._seconds, Repeats()
         while not self._ended.wait(wait):
             held, runner, wait = self._round, self._runner, self._seconds
             try:
@@ -273,9 +287,11 @@ class _Heartbeats:
                 return
             except Exception as error:
                 # The round continues, and the next heartbeat comes sooner, or it would find the worker gone.
-                _log.warning("a heartbeat failed: %s", error)
+                if failures.is_news(error):
+                    _log.warning("a heartbeat failed: %s", error)
                 wait = min(max(self._seconds / 5, asked(error)), self._seconds)
                 continue
+            failures.end()
             if orders.drain:
                 self.draining.set()
             if orders.stop and held is not None and held == self._round:

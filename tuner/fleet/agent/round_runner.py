@@ -20,6 +20,7 @@ from tuner.errors import (
     OtherVersion,
     ResultRefused,
     StoreError,
+    StoreGone,
     Unreachable,
     UnstorableValue,
     WorkerGone,
@@ -66,6 +67,7 @@ class RetryWhileHeld:
         Raises:
             Abandoned: the agent no longer holds the round.
             ResultRefused: a value of the call can't be stored, now or later.
+            StoreGone: no later call would reach the store.
             Unreachable, StoreError: the service has not answered for too long.
         """
         backoff, started = Backoff(), time.monotonic()
@@ -76,6 +78,8 @@ class RetryWhileHeld:
                 raise Abandoned(str(lost)) from lost
             except UnstorableValue as error:
                 raise ResultRefused(str(error)) from error
+            except StoreGone:
+                raise
             except (Unreachable, StoreError) as error:
                 if time.monotonic() - started >= self._patience_seconds:
                     raise

@@ -105,8 +105,8 @@ class CampaignRequest:
     counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.name) <= MOST_NAME or not self.name.isprintable():
-            raise ProblemError(f"name {self.name[:80]!r} is invalid: give 1 to {MOST_NAME} printable characters")
+        if not self.name.strip() or len(self.name) > MOST_NAME or not self.name.isprintable():
+            raise ProblemError(f"name {self.name[:80]!r} is invalid: give up to {MOST_NAME} printable characters")
         if self.counts and (
             len(self.counts) != len(self.problems) or min(self.counts) < 1 or max(self.counts) > MOST_COUNT
         ):

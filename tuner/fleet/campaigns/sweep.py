@@ -35,6 +35,7 @@ from tuner.fleet.campaigns.reports import account
 from tuner.fleet.campaigns.retention import AT_ONCE, delete_old
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
+from tuner.repeats import Repeats
 
 _log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
@@ -43,6 +44,8 @@ RECONCILE_EVERY_SECONDS: Final = 15.0
 _REST_SECONDS: Final = 0.005
 #: Between two deletions of old rows, once there are few left.
 DELETE_EVERY_SECONDS: Final = 60.0
+#: How long the last step may take.
+_END_SECONDS: Final = 5.0
 #: Rows that one transaction of a step changes: 300,000 in one statement take longer than a statement may.
 CHANGED_AT_ONCE: Final = 5_000
 #: A name for the rows that a step changes, and the step, which counts them; by kind if there are several.
@@ -66,6 +69,9 @@ _AT_WORK: Final = select(or_(
 class Sweeper:
     """Sweeps one store. A worker's silence counts only while a service was up to hear it, by a clock that nobody set.
 
+    Attributes:
+        failures: those that were told since a sweep succeeded.
+
     Args:
         rest: called between the steps of a sweep, which ends there if it says so.
     """
@@ -75,7 +81,7 @@ class Sweeper:
         rest: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
-        self._rest = rest
+        self._rest, self.failures = rest, Repeats()
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = self._last_deleted = -math.inf
         self._ahead = math.nan
@@ -125,9 +131,9 @@ class Sweeper:
             except Exception as error:
                 if first is None:
                     first = error
-                else:
+                elif self.failures.is_news(error):
                     _log.warning("a step of a sweep failed: %s", error, exc_info=not isinstance(error, StoreError))
-                if not self._usable():
+                if self._rest() or not self._usable():
                     # Every other step would wait until it gives up on the database.
                     break
             if self._rest():
@@ -298,22 +304,23 @@ class Maintenance:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        # A step that waits for another process's lock ends with this one.
+        self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        failing = ""
+        failures = self._sweeper.failures
         while not self._ended.wait(self._sweeper.pause_seconds):
             try:
                 swept = self._sweeper.sweep()
             except StoreError as error:
-                # Once, not twice a second for as long as the database is away.
-                if failing != (failing := str(error)):
+                # Not twice a second for as long as the database is away.
+                if failures.is_news(error):
                     _log.warning("a step of a sweep failed: %s", error)
             except Exception as error:
                 # A defect must not end the thread: lost workers would then keep their rounds.
-                if failing != (failing := repr(error)):
+                if failures.is_news(error):
                     _log.exception("a sweep failed")
             else:
-                failing = ""
+                failures.end()
                 for kind, count in swept.items():
                     _log.info("%s: %d", kind, count)

@@ -217,8 +217,8 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
         FleetError: they are not, with the reason.
         SpaceError: an arch that is unknown, or for which no kernel family is built.
     """
-    if not 1 <= len(name) <= _MOST_NAME or not name.isprintable():
-        raise FleetError(f"worker name {name[:80]!r} is invalid: give 1 to {_MOST_NAME} printable characters")
+    if not name.strip() or len(name) > _MOST_NAME or not name.isprintable():
+        raise FleetError(f"worker name {name[:80]!r} is invalid: give up to {_MOST_NAME} printable characters")
     families_for(arch_named(facts.arch).name)
     for label, word in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
         if not 1 <= len(word) <= 80 or not word.isprintable():

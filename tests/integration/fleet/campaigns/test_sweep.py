@@ -212,7 +212,7 @@ def test_what_several_steps_said_is_told_of_each(
     assert said == ["a step of a sweep failed: two"]
 
 
-def test_a_database_that_is_away_is_told_once(
+def test_a_database_that_is_away_is_told_once_until_a_sweep_succeeds(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away, defect = StoreError("the database is away"), ValueError("a defect")
@@ -233,4 +233,26 @@ def test_a_database_that_is_away_is_told_once(
         assert over.wait(60)
     said = [record.getMessage() for record in caplog.records if record.name == "gemmtune.maintenance"]
     refused = "a step of a sweep failed: the database is away"
-    assert said == [refused, refused, "a sweep failed", refused]
+    assert said == [refused, refused, "a sweep failed"]
+
+
+def test_a_service_that_ends_waits_neither_for_a_step_behind_a_lock_nor_for_another_look_at_the_database(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, unlocked, looks = threading.Event(), threading.Event(), Mock()
+
+    def locked(_: sweep.Sweeper) -> bool:
+        begun.set()
+        unlocked.wait(60)
+        raise StoreError("another process has locked it")
+
+    monkeypatch.setattr(sweep.Sweeper, "_settle_revocations", locked)
+    monkeypatch.setattr(sweep.Sweeper, "_usable", looks)
+    monkeypatch.setattr(sweep, "_END_SECONDS", 0.01)
+    maintenance = sweep.Maintenance(fleet.store, BY_HAND)
+    with maintenance:
+        assert begun.wait(60)
+    assert maintenance._thread.is_alive()
+    unlocked.set()
+    maintenance._thread.join(60)
+    assert not looks.called
