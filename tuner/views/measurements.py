@@ -19,7 +19,7 @@ from tuner.evidence.models import DeviceRow, MeasurementRow, ProblemRow, Revoked
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.store import Store
 from tuner.views.best_rows import seconds_since_1970
-from tuner.views.columnar import Coder, Configs, coded_at, loads_all, rows_of, texts_by_id
+from tuner.views.columnar import Coder, Configs, Places, coded_at, loads_all, rows_of, texts_by_id
 
 #: Most rows of one document.
 MOST_ROWS: Final = 200_000
@@ -84,6 +84,10 @@ class Rows:
         times = self._arrays["median_us"]
         times[~((times >= LEAST_US) & (times <= MOST_US))] = np.nan
 
+    def read_configs(self, session: Session) -> Places:
+        """The configs' places, in the order of the coder of their ids; those that are new are read."""
+        return self._configs.places(session, list(self._coders["config_id"].places))
+
     def of_studies(self, studies: Collection[int]) -> npt.NDArray[np.bool_]:
         """Which rows belong to one of these studies."""
         ours = [study in studies for study in self._coders["study_id"].places]
@@ -103,7 +107,7 @@ class Rows:
         made |= {name: coded_at(values[name], arrays[name]) for name in plain}
         for place, name in enumerate(_WORDS):
             made[name] = coded_at([each.split(" ")[place] for each in values["words"]], arrays["words"])
-        configs = self._configs.places(session, values["config_id"])[arrays["config_id"]]
+        configs = self.read_configs(session)[arrays["config_id"]]
         made["config"], configs_document = self._configs.document(configs)
         keys = self._named(session, "problem", ("key",), values["problem_id"])
         made["problem"] = coded_at([key for (key,) in keys], arrays["problem_id"])
@@ -139,9 +143,10 @@ class MeasurementColumns:
         self._lock = threading.Lock()
 
     def warm(self) -> None:
-        """Reads a small store's measurements."""
+        """Reads a small store's measurements and their configs."""
         with self._lock, self._store.transaction() as session:
             self._hold_all(session)
+            self._all.read_configs(session)
 
     def document(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted measurements, as `GET /v1/measurements:columns` describes them."""
