@@ -39,7 +39,6 @@ _SHOWN: Final = {"a": "a", "b": "b", "c": "out", "scale_a": "the scale of a", "s
 _PER_THREAD: Final = 2
 
 
-
 class _Owner:
     """Who calls on the per-thread default stream: one thread, and after its end another one; compared by identity.
 
