@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,10 +28,10 @@ from benchmarks.published import ROOT, add_out, publish
 from space.config import Config
 from space.devices import profile_named, reference_profile
 from space.family import family_named
-from space.knobs import KnobValue
 from space.problem import Problem
 from workers.build import Build, compile_source, digest_of
-from workers.kernels.source import KernelSource, source_of_family
+from workers.builder import source_of
+from workers.kernels.source import Constants, KernelSource, source_of_family
 from workers.measurement import Outcome
 from workers.recording import read_recording
 
@@ -79,7 +79,7 @@ def main() -> int:
         every = list(programs_of(given.recordings, given.family))
         drawn = random.Random(0).sample(every, min(given.programs, len(every)))
         with ProcessPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(compared, drawn, [earlier.root] * len(drawn), chunksize=8))
+            found = list(pool.map(partial(compared, root=earlier.root), drawn, chunksize=8))
         text = "\n".join(table(given.family, earlier, len(every), drawn, found))
     print(text)
     publish("machine_code", given.out, text, read=given.recordings)
@@ -111,7 +111,7 @@ def source_at(commit: str, family: str, folder: Path) -> KernelSource:
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as files:
         files.extractall(folder, filter="data")
-    return replace(source_of_family(family_named(family)), root=folder / _KERNELS, alike=())
+    return _source_in(folder / _KERNELS, family)
 
 
 def programs_of(folders: Iterable[Path], family: str) -> Iterator[Drawn]:
@@ -128,7 +128,8 @@ def programs_of(folders: Iterable[Path], family: str) -> Iterator[Drawn]:
 
 def compared(one: Drawn, root: Path) -> Compared:
     """Compiles both texts of a program; `root` has the earlier one."""
-    then, now = (source.render(constants_of(one)) for source in (_at(one.config.family, root), _at(one.config.family)))
+    then = _source_in(root, one.config.family).render(constants_of(one.problem, one.config, one.arch))
+    now = source_of(one.problem, one.config, one.arch)
     measured = digest_of(then, one.arch, one.nvrtc) == one.build
     if then == now:
         return Compared(measured, True, True)
@@ -137,16 +138,14 @@ def compared(one: Drawn, root: Path) -> Compared:
     return Compared(measured, False, len(cubins) == 1 and all(isinstance(each, Build) for each in builds))
 
 
-def constants_of(one: Drawn) -> dict[str, KnobValue]:
+def constants_of(problem: Problem, config: Config, arch: str) -> Constants:
     """The constants of a program's `Config`."""
-    family = family_named(one.config.family)
-    return dict(family.compile_constants(one.problem, one.config, reference_profile(one.arch)))
+    return family_named(config.family).compile_constants(problem, config, reference_profile(arch))
 
 
 @cache
-def _at(family: str, root: Path | None = None) -> KernelSource:
-    source = source_of_family(family_named(family))
-    return replace(source, root=root, alike=()) if root else source
+def _source_in(root: Path, family: str) -> KernelSource:
+    return replace(source_of_family(family_named(family)), root=root)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,11 @@ from typing import Any, Final
 
 import pytest
 
-from benchmarks.machine_code import source_at
+from benchmarks.machine_code import constants_of, source_at
 from space.config import Config
-from space.devices import reference_profile
 from space.family import FAMILIES, config_named, family_named
 from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
-from space.knobs import KnobValue
 from space.problem import Problem
 from tests.integration.workers.launches import CASES
 from workers.build import Build, compile_source, nvrtc_version
@@ -46,13 +44,9 @@ def pinned() -> dict[str, Any]:
     return json.loads(PINS.read_text())  # type: ignore[no-any-return]
 
 
-def constants_of(problem: Problem, config: Config) -> dict[str, KnobValue]:
-    return dict(family_named(config.family).compile_constants(problem, config, reference_profile(ARCH)))
-
-
 def cubin_of(source: KernelSource, problem: Problem, config: Config) -> str:
     """The cubin's digest."""
-    built = compile_source(source.render(constants_of(problem, config)), ARCH, None)
+    built = compile_source(source.render(constants_of(problem, config, ARCH)), ARCH, None)
     assert isinstance(built, Build), built
     return hashlib.sha256(built.cubin).hexdigest()
 
@@ -88,7 +82,7 @@ def pin(commit: str, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         earlier = source_at(commit, name, Path(folder))
         for problem, config in cases_of(name):
-            of_entry = texts[earlier.digest_for(constants_of(problem, config))]
+            of_entry = texts[earlier.digest_for(constants_of(problem, config, ARCH))]
             of_entry.append((problem.key, config.key, cubin_of(earlier, problem, config)))
     kept["texts"][name] = {**kept["texts"].get(name, {}), **texts}
     PINS.write_text(json.dumps({**kept, "nvrtc": nvrtc_version()}, indent=1) + "\n")
