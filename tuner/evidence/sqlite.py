@@ -86,29 +86,32 @@ def _stay_with(engine: Engine, path: Path) -> None:
     # The log, and its index: through another index two processes write over one another's pages.
     logs = [Path(f"{path.resolve()}{ending}") for ending in ("-wal", "-shm")]
 
-    def check(*_: object) -> None:
-        found = _identity(path)
+    def check(found: _Identity | None) -> None:
         if opened is not None and found != opened:
             raise sqlite3.OperationalError(_MOVED)
         # A new connection would share the index of the old log with those that are still open.
         if found in _LOGS_GONE:
             raise sqlite3.OperationalError(_LOG_GONE)
 
+    def check_path(*_: object) -> None:
+        check(_identity(path))
+
     def check_open(connection: _Connection, *_: object) -> None:
-        if opened is not None and _identity(path) != opened:
+        found = _identity(path)
+        if opened is not None and found != opened:
             # The log keeps its name: whoever opens the other file would mix its pages in. They belong to this one.
             with suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
             connection.look_for_its_log()
-        check()
+        check(found)
 
     def remember(connection: _Connection, _: object) -> None:
         nonlocal opened
         opened = opened or _identity(path)
         connection.opened, connection.logs = opened, dict.fromkeys(logs)
 
-    event.listen(engine, "do_connect", check)
+    event.listen(engine, "do_connect", check_path)
     event.listen(engine, "connect", remember)
     event.listen(engine, "checkout", check_open)
 
