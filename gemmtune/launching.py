@@ -143,16 +143,16 @@ def _settle(owner: _Owner, device: int, problem: Gemm) -> None:
     Raises:
         ArrayRefused: the stream is being captured, in which nothing can be waited for.
     """
-    from cuda.bindings import driver as cu
-
-    from workers.cuda.driver import Borrowed, check
-
+    owner.devices.add(device)
     if device in owner.left:
+        from cuda.bindings import driver as cu
+
+        from workers.cuda.driver import Borrowed, check
+
         if Borrowed(_PER_THREAD).capturing:
             raise ArrayRefused(_captured(problem))
         check("cuCtxSynchronize", cu.cuCtxSynchronize())
         owner.left.discard(device)
-    owner.devices.add(device)
 
 
 def _captured(problem: Gemm) -> str:
