@@ -45,6 +45,8 @@ SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
 #: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
+#: Or of the waves of tiles: those of 256 × 200 fill an H200 ten times for a transposed C of 16,384 × 4,096, else eleven times.
+SWAP_WAVES: Final = 0.97
 #: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
 #: early requests wait behind later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 10_000_000
@@ -109,8 +111,14 @@ def _swap_useful(c: Columns) -> BoolColumn:
         return np.ones_like(c["swap_ab"], dtype=np.bool_)
     as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"])
     transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"])
-    column: BoolColumn = (c["swap_ab"] == 0) | (transposed <= SWAP_COVERS * as_it_is) | _finer_transposed(c)
+    fewer = (transposed <= SWAP_COVERS * as_it_is) | (_waves(c, transposed) <= SWAP_WAVES * _waves(c, as_it_is))
+    column: BoolColumn = (c["swap_ab"] == 0) | fewer | _finer_transposed(c)
     return column
+
+
+def _waves(c: Columns, tiles: IntColumn) -> IntColumn:
+    """How often the tiles of all products fill the GPU, the last time perhaps in part."""
+    return -(-tiles * c.problem.batch // c.device.sm_count)
 
 
 def _finer_transposed(c: Columns) -> BoolColumn:
@@ -172,8 +180,8 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles, or "
-           "frees the tile's width from the swizzle of an MN-major B",
+           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles or "
+           "waves, or frees the tile's width from the swizzle of an MN-major B",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.instructions_n", "one instruction spans the tile",

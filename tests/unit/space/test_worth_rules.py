@@ -31,7 +31,9 @@ def test_worth_rules_say_nothing_about_an_illegal_config() -> None:
 @pytest.mark.parametrize(
     ("shape", "layout", "tile_n", "kept"),
     [
-        ("16384x4096x4096", "nt", 160, False),  # 3,296 tiles, not 3,328
+        ("16384x4096x4096", "nt", 160, True),  # 3,296 tiles, not 3,328, but 25 waves instead of 26
+        ("16384x4096x4096", "nt", 256, False),  # 2,048 tiles either way
+        ("16384x28672x4096", "nt", 160, False),  # 175 waves either way
         ("4096x4096x4096", "nt", 160, False),  # 832 tiles either way
         ("4096x4096x4096", "nn", 160, True),  # 160 columns of an MN-major B are no whole number of 64
         ("4096x4096x4096", "nn", 192, False),
