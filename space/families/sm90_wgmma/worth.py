@@ -45,8 +45,10 @@ SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
 #: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
-#: Or of the waves of tiles: those of 256 × 200 fill an H200 ten times for a transposed C of 16,384 × 4,096, else eleven times.
+#: Or of the waves of tiles: for a transposed C of 16,384 × 4,096 those of 256 × 200 fill an H200 ten times, else eleven.
 SWAP_WAVES: Final = 0.97
+#: Tiles along M and N from which on one wave of them has several orders.
+SQUARE_WAVE: Final = 4
 #: Bytes of weights that the rings of all multiprocessors should hold together: 4.4 TB/s for 2.3 µs. With much more,
 #: early requests wait behind later ones (docs/kernels/memory.md).
 STREAMED_BYTES: Final = 10_000_000
@@ -244,11 +246,13 @@ WORTH: Final[tuple[Rule, ...]] = (
            "two hand-overs cost more than one; a row of 16 bytes takes as long as one of 128",
            ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes", "store_box_n", "swap_ab"),
            _epilogue_useful),
-    _worth("worth.raster_wave", "one wave of tiles has one raster order",
-           "tiles that run at the same time have no order",
+    _worth("worth.raster_wave",
+           "one wave of tiles has one raster order, or groups of 1 or 4 where it is four tiles high and wide",
+           "tiles that run at the same time have no order, but multiprocessors of one GPC share what they load",
            ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"),
            lambda c: ((c["raster"] == knobs.RASTER_ALONG_M) & (c["raster_group"] == 1))
-                     | (_blocks(c) > c.device.sm_count)),
+                     | (_blocks(c) > c.device.sm_count)
+                     | ((c["raster_group"] <= 4) & (np.minimum(c["tiles_m"], c["tiles_n"]) >= SQUARE_WAVE))),
     raster_group_rule(_worth, knobs.RASTER_ALONG_M, knobs.KNOBS),
     _worth("worth.raster_step", "raster groups are 1, 4 or 12 tiles wide",
            "132 multiprocessors multiply 12 by 11 tiles at a time; neighbouring widths differ by less than 1 %",

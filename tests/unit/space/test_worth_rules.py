@@ -51,6 +51,22 @@ def test_large_products_are_transposed_where_that_divides_them_better(
 
 
 @pytest.mark.parametrize(
+    ("shape", "kept"),
+    [
+        ("512x4096x14336", {("along_m", 1), ("along_m", 4), ("along_n", 1), ("along_n", 4)}),  # 4 × 32 tiles
+        ("256x4096x14336", {("along_m", 1)}),  # two tiles high
+        ("1024x4096x4096", {(raster, group) for raster in ("along_m", "along_n") for group in (1, 4, 12)}),  # two waves
+    ],
+)
+def test_one_wave_has_several_orders_where_it_is_high_and_wide(shape: str, kept: set[tuple[str, int]]) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.raster_wave")
+    orders = [(raster, group) for raster in ("along_m", "along_n") for group in (1, 4, 12)]
+    configs = [FAMILY.config({"tile_n": 128, "raster": raster, "raster_group": group}) for raster, group in orders]
+    told = rule.mask(FAMILY.columns(Gemm.parse(shape), configs, profile_named("NVIDIA H200"))).tolist()
+    assert {order for order, worth in zip(orders, told, strict=True) if worth} == kept
+
+
+@pytest.mark.parametrize(
     ("shape", "knobs", "kept"),
     [
         ("64x4096x14336", {"tile_n": 48}, {6, 7, 8}),  # 86 rings of stages with 12 KiB of weights
