@@ -45,7 +45,7 @@ SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
 #: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
-#: Or of the waves of tiles: for a transposed C of 16,384 × 4,096 those of 256 × 200 fill an H200 ten times, else eleven.
+#: Or of the waves: tiles of 256 × 200 fill an H200 ten times for a transposed C of 16,384 × 4,096, else eleven times.
 SWAP_WAVES: Final = 0.97
 #: Tiles along M and N from which on one wave of them has several orders.
 SQUARE_WAVE: Final = 4
