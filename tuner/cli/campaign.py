@@ -51,7 +51,7 @@ from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import PATIENCE_SECONDS, settings
-from tuner.studying.open_worker import open_worker
+from tuner.studying.open_worker import open_worker, recorded_nowhere
 from tuner.tables import problems
 from tuner.tables.importers.source import Asked
 from workers.ports import Worker
@@ -126,6 +126,9 @@ def create(
     # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:
         cost = client.estimate(request)
+        if isinstance(client, LocalCampaigns):
+            # A service's workers have recordings of their own.
+            _foresee(cost, _unrecorded(request))
     if dry_run:
         show(cost, as_json, shown.estimate)
         _end_with(cost["untunable"])
@@ -210,8 +213,7 @@ def _check_goes_on(campaign: Campaign) -> None:
 def _estimate_here(worker: Worker, store: Store, request: CampaignRequest, as_json: bool) -> None:
     """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
     cost = asdict(estimate(store, request, here=1))
-    unmeasurable = _unmeasurable(worker, request)
-    cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
+    _foresee(cost, _unmeasurable(worker, request))
     show(cost, as_json, shown.estimate)
     _end_with(cost["untunable"])
 
@@ -304,12 +306,30 @@ def _end_with(parked: Sized) -> None:
         raise typer.Exit(EXIT_NOTHING)
 
 
+def _foresee(cost: Document, unmeasurable: list[dict[str, str]]) -> None:
+    """Adds the problems that recorded workers will park to those that an estimate names."""
+    known = {entry["problem"] for entry in cost["untunable"]}
+    cost["untunable"] += [entry for entry in unmeasurable if entry["problem"] not in known]
+
+
 def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
     """The problems that a recorded device cannot measure, each with the reason."""
     return [
-        {"problem": problem.key, "rules": f"not recorded on {worker.facts.name}"} for problem in request.problems
+        _not_recorded(problem, worker.facts.name) for problem in request.problems
         if (known := worker.measurable(problem)) is not None and not known
     ]  # fmt: skip
+
+
+def _unrecorded(request: CampaignRequest) -> list[dict[str, str]]:
+    """The problems that no recording here holds of a recorded device, each with the reason."""
+    return [
+        _not_recorded(problem, name) for name, kind in request.devices if kind == "recorded"
+        for problem in recorded_nowhere(request.problems, name, settings())
+    ]  # fmt: skip
+
+
+def _not_recorded(problem: Problem, device: str) -> dict[str, str]:
+    return {"problem": problem.key, "rules": f"not recorded on {device}"}
 
 
 def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked, misses: bool = False) -> Listed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -149,6 +150,21 @@ def test_a_dry_run_of_what_would_run_here_counts_this_process_as_its_worker(shel
     assert "with 1 live worker that can take it: about" in shell(*words).out
     found = shell(*words, "--json").json
     assert (found["workers"], found["seconds"]) == (1, found["gpu_seconds"])
+
+
+@pytest.mark.parametrize("words", ["run --device recorded:h200", "create --device 'recorded:NVIDIA H200'"])
+def test_both_dry_runs_foresee_that_a_problem_was_not_recorded(shell: CampaignShell, words: str) -> None:
+    asked = ("campaign", *shlex.split(words), "--ladder", "m=256,300 n=256 k=256", "--dry-run")
+    said = shell(*asked)
+    assert said.code == 6
+    assert said.out.count("will be parked") == 1
+    assert ":300x256x256:b1:none (not recorded on NVIDIA H200)" in said.out
+    assert shell(*asked[:-2], "m=256 n=256 k=256", "--dry-run").code == 0
+
+
+def test_replays_of_a_card_that_nothing_here_recorded_are_other_machines(shell: CampaignShell) -> None:
+    words = ("--ladder", "m=300 n=256 k=256", "--device", "recorded:L40S", "--dry-run")
+    assert shell("campaign", "create", *words).code == 0
 
 
 def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_path: Path) -> None:
