@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Body, ConfigOut
 from space.arch import arch_named
@@ -20,7 +21,7 @@ from space.family import family_named, family_with
 from space.plug import Family
 from space.problem import Problem
 
-router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))], route_class=JsonRoute)
 
 
 class ExplainIn(Body):
