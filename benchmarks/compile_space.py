@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, reference_profile
@@ -136,4 +137,4 @@ def report(drawn: list[tuple[Gemm, Config]], verdicts: list[str], arch: str, sec
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -29,6 +29,7 @@ import httpx2
 import psutil
 from sqlalchemy import func, select
 
+from benchmarks.command import as_command
 from benchmarks.fleet_table import Faulted, Phase, table
 from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.installation import Installation
@@ -290,4 +291,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -18,6 +18,7 @@ from typing import Final
 
 import httpx2
 
+from benchmarks.command import as_command
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import fill
@@ -82,4 +83,4 @@ def ask(url: str, header: str, examples: int, phases: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import as_command
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from tuner.evidence.store import Store
@@ -152,4 +153,4 @@ def count(db: str) -> Kept:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -15,6 +15,7 @@ from collections import Counter
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
@@ -103,4 +104,4 @@ def report(measured: list[tuple[Gemm, Measurement]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.command import as_command
 from benchmarks.line import Line
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
@@ -281,4 +282,4 @@ def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, core
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

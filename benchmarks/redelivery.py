@@ -23,6 +23,7 @@ from typing import Final
 
 from sqlalchemy import select
 
+from benchmarks.command import as_command
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.storm import begin_campaign
@@ -139,4 +140,4 @@ def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime | No
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
+from benchmarks.command import as_command
 from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -176,4 +177,4 @@ def output_of(command: Sequence[str], seconds: float) -> tuple[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

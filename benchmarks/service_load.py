@@ -33,6 +33,7 @@ from urllib.parse import urlencode
 import httpx2
 import psutil
 
+from benchmarks.command import as_command
 from benchmarks.paced_load import latencies_ms
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
@@ -356,4 +357,4 @@ def serving_bare(answer: Path, server: str) -> Iterator[Running]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

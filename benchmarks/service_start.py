@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 import httpx2
 import psutil
 
+from benchmarks.command import as_command
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill
@@ -196,4 +197,4 @@ def stores(kind: str, folder: Path) -> Iterator[Callable[[int], str]]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

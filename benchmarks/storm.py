@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from benchmarks.replicated import replicated
 from benchmarks.silent_proxy import ReportingProxy
@@ -194,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.gpu_use import GpuUse, gpu_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -153,4 +154,4 @@ def _row(problem: Gemm, what: str, count: int, correct: int, taken: Watched) -> 
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.host_log import HostLog, Share, idle_within, shares
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -148,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Self
 
+from benchmarks.command import WrongInput, as_command
 from benchmarks.finals_kept import finals_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -158,6 +159,8 @@ def main() -> None:
     given = options.parse_args()
     if given.kept:
         pairs, skipped = [*pairs_in(given.kept)], list[str]()
+        if not pairs:
+            raise WrongInput(f"{given.kept} has no file that ends in {ENDS[0]}: give a folder of --stores")
     else:
         pairs, skipped = measured(given)
     text = summary(pairs, skipped)
@@ -255,4 +258,4 @@ def pairs_in(folder: Path) -> Iterator[Pair]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

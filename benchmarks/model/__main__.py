@@ -15,9 +15,9 @@ joins the files, without PyTorch.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from benchmarks.command import as_command
 from benchmarks.model import parts
 from benchmarks.published import add_out
 from tuner.tables.exporters.guard import MIN_GAIN
@@ -56,4 +56,4 @@ def options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

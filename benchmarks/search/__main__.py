@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
 from benchmarks.search.plot import plot
@@ -153,4 +154,4 @@ def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

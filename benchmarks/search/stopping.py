@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import optuna
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
@@ -138,4 +139,4 @@ def _measured(replay: Replay, config: Config, time_us: float) -> Measurement:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)
