@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,14 @@ def reading(path: Path, what: str) -> Iterator[None]:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise WrongInput(f"{path} is not {what} ({type(error).__name__}: {error!s:.200}): give one") from error
+
+
+def positive(text: str) -> int:
+    """The number of an option that counts: of nothing there is no table, and some would wait for it."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few: give 1 or more")
+    return number
 
 
 def _refuse(sentence: str) -> NoReturn:

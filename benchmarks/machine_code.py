@@ -24,7 +24,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.command import WrongInput, as_command
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import ROOT, add_out, publish
 from space.config import Config
 from space.devices import profile_named, reference_profile
@@ -72,7 +72,7 @@ def main() -> int:
     options.add_argument("commit", help="with the earlier text")
     options.add_argument("recordings", nargs="+", type=Path)
     options.add_argument("--family", default="sm90_wgmma")
-    options.add_argument("--programs", type=int, default=PROGRAMS)
+    options.add_argument("--programs", type=positive, default=PROGRAMS)
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:

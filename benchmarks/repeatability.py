@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import as_command
+from benchmarks.command import as_command, positive
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -40,8 +40,8 @@ def main() -> None:
     """Prints a table for each problem."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=["bf16:4096x4096x4096"], metavar="DTYPE:MxNxK")
-    options.add_argument("--configs", type=int, default=20)
-    options.add_argument("--processes", type=int, default=5)
+    options.add_argument("--configs", type=positive, default=20)
+    options.add_argument("--processes", type=positive, default=5)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--times", type=Path, help="measure once, here; builds are kept beside this JSON")
     add_out(options)

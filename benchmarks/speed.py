@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import as_command, reading
+from benchmarks.command import as_command, positive, reading
 from benchmarks.deployed_table import mean
 from benchmarks.facts import recordings
 from benchmarks.named import problem_of_entry
@@ -130,9 +130,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts to merge")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--candidates", type=int, default=192)
+    parser.add_argument("--candidates", type=positive, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
-    parser.add_argument("--turns", "--rounds", type=int, default=40)
+    parser.add_argument("--turns", "--rounds", type=positive, default=40)
     parser.add_argument("--db", help="keep the store in this file")
     add_out(parser)
     return parser.parse_args()

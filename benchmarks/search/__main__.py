@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.command import as_command
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
 from benchmarks.search.plot import plot
@@ -43,6 +43,8 @@ def main() -> None:
         place for place, replay in enumerate(setting.searched)
         if replay.problem.shape in shapes and not superseded(replay, setting.searched)
     ]  # fmt: skip
+    if not places:
+        raise WrongInput(f"none of {', '.join(shapes)} is in {', '.join(map(str, given.recordings))}: give others")
     asked = wanted(setting, given.strategies, places, given.seeds, given.most)
     read = [*given.recordings, *given.teachers, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
@@ -73,11 +75,11 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     options.add_argument("--problems", nargs="*", help="search only these shapes; all others teach")
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--model-seeds", type=int, default=10, help="different forests per held-out problem")
-    options.add_argument("--trees", type=int, default=TREES)
-    options.add_argument("--most", type=int, default=128, help="measurements of a run")
-    options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--seeds", type=positive, default=10)
+    options.add_argument("--model-seeds", type=positive, default=10, help="different forests per held-out problem")
+    options.add_argument("--trees", type=positive, default=TREES)
+    options.add_argument("--most", type=positive, default=128, help="measurements of a run")
+    options.add_argument("--processes", type=positive, default=os.cpu_count() or 1)
     file = "JSON lines: runs found there are not repeated, new ones are added; other code needs another file"
     options.add_argument("--runs", type=Path, help=file)
     add_out(options)

@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
         ("estimate --recordings {folder}/recordings", "x.parquet can't be read as Parquet"),
         (f"search.stopping --recordings {NOWHERE}", "no recording in .*nowhere has a correct candidate"),
         (f"search --recordings {NOWHERE}", "no recording in .*nowhere has a correct candidate"),
-        ("search --strategies random --problems 3x3 --runs {folder}/numbers.json", "json is not a file of --runs"),
+        ("search --strategies random --problems 4096x4096x4096 --runs {folder}/numbers.json", "not a file of --runs"),
         (f"picking --recordings {NOWHERE}", "no recording in .*nowhere has several finals"),
         (f"predicted {NOWHERE}", "nowhere can't be used .No such file or directory."),
         ("predicted {folder}/empty", "empty is empty: give a folder with files of `gemmtune backup`"),
@@ -64,6 +64,9 @@ def folder(tmp_path: Path) -> Path:
         ("repeatability nope", "problem 'nope' is not DTYPE:MxNxK"),
         ("sustained_order bf16:3x3", "shape '3x3' is not MxNxK"),
         ("speed --part 3", "part = '3' is not I/N"),
+        ("search --strategies random --problems 3x3", "none of 3x3 is in recorded/h200"),
+        ("fleet --problems 0", "argument --problems: 0 is too few: give 1 or more"),
+        ("fleet --devices recorded:h200", "recorded:h200 is the only device"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(
