@@ -51,6 +51,7 @@ from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import PATIENCE_SECONDS, settings
+from tuner.studying.candidates import unmeasurable
 from tuner.studying.open_worker import open_worker, recorded_nowhere
 from tuner.tables import problems
 from tuner.tables.importers.source import Asked
@@ -314,22 +315,17 @@ def _foresee(cost: Document, unmeasurable: list[dict[str, str]]) -> None:
 
 def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
     """The problems that a recorded device cannot measure, each with the reason."""
-    return [
-        _not_recorded(problem, worker.facts.name) for problem in request.problems
-        if (known := worker.measurable(problem)) is not None and not known
-    ]  # fmt: skip
+    reasons = ((problem, unmeasurable(problem, worker)) for problem in request.problems)
+    return [{"problem": problem.key, "rules": why} for problem, why in reasons if why]
 
 
 def _unrecorded(request: CampaignRequest) -> list[dict[str, str]]:
     """The problems that no recording here holds of a recorded device, each with the reason."""
+    replayed = [name for name, kind in request.devices if kind == "recorded"]
     return [
-        _not_recorded(problem, name) for name, kind in request.devices if kind == "recorded"
-        for problem in recorded_nowhere(request.problems, name, settings())
+        {"problem": problem.key, "rules": f"not recorded on {name}"}
+        for name in replayed for problem in recorded_nowhere(request.problems, name, settings())
     ]  # fmt: skip
-
-
-def _not_recorded(problem: Problem, device: str) -> dict[str, str]:
-    return {"problem": problem.key, "rules": f"not recorded on {device}"}
 
 
 def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked, misses: bool = False) -> Listed:

@@ -162,6 +162,18 @@ def test_both_dry_runs_foresee_that_a_problem_was_not_recorded(shell: CampaignSh
     assert shell(*asked[:-2], "m=256 n=256 k=256", "--dry-run").code == 0
 
 
+def test_a_dry_run_foresees_why_nothing_that_was_recorded_can_be_measured(shell: CampaignShell) -> None:
+    early = [config.changed({"pdl": 1}) for config in SMALL_CONFIGS]
+    record_problem(shell.home / "recorded" / "h200", early, Gemm.parse("320x256x256"))
+    words = ("campaign", "run", "--device", "recorded:h200", "--ladder", "m=320 n=256 k=256")
+    foreseen, ran = shell(*words, "--dry-run", "--json"), shell(*words, "--json")
+    assert (foreseen.code, ran.code) == (6, 6)
+    (parked,) = ran.json["parked"]
+    assert "holds 8 candidates, all of them with an early launch" in parked
+    (entry,) = foreseen.json["untunable"]
+    assert entry["rules"].startswith(f"{parked}: ")
+
+
 def test_replays_of_a_card_that_nothing_here_recorded_are_other_machines(shell: CampaignShell) -> None:
     words = ("--ladder", "m=300 n=256 k=256", "--device", "recorded:L40S", "--dry-run")
     assert shell("campaign", "create", *words).code == 0
