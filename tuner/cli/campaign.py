@@ -127,8 +127,8 @@ def create(
     # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:
         cost = client.estimate(request)
-        if isinstance(client, LocalCampaigns):
-            # A service's workers have recordings of their own.
+        if client.of_this_machine:
+            # Workers elsewhere have recordings of their own.
             _foresee(cost, _unrecorded(request))
     if dry_run:
         show(cost, as_json, shown.estimate)

@@ -174,9 +174,11 @@ def test_a_dry_run_foresees_why_nothing_that_was_recorded_can_be_measured(shell:
     assert entry["rules"].startswith(f"{parked}: ")
 
 
-def test_replays_of_a_card_that_nothing_here_recorded_are_other_machines(shell: CampaignShell) -> None:
-    words = ("--ladder", "m=300 n=256 k=256", "--device", "recorded:L40S", "--dry-run")
-    assert shell("campaign", "create", *words).code == 0
+def test_what_is_not_recorded_here_may_be_recorded_elsewhere(shell: CampaignShell, postgres: Postgres) -> None:
+    words = ("campaign", "create", "--ladder", "m=300 n=256 k=256", "--dry-run", "--device")
+    assert shell(*words, "recorded:L40S").code == 0
+    assert shell(*words, "recorded:NVIDIA H200").code == 6
+    assert shell(*words, "recorded:NVIDIA H200", "--db", postgres.database()).code == 0
 
 
 def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_path: Path) -> None:
