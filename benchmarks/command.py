@@ -23,14 +23,14 @@ _REFUSALS = (WrongInput, SpaceError, TunerError, WorkerError)
 
 
 def as_command(main: Callable[[], int | None]) -> NoReturn:
-    """Ends the process as the benchmark does; what isn't there, or can't be read, ends it as wrong options do."""
+    """Ends the process as the benchmark does; a path that was given and can't be used ends it as wrong options do."""
     try:
         sys.exit(main())
     except _REFUSALS as refused:
         _refuse(str(refused))
     except OSError as error:
-        # Of a socket or a process it has none: that is no input.
-        if error.filename is None:
+        # Another one is a defect, and its traceback says whose.
+        if not any(Path(word) in (path := Path(str(error.filename)), *path.parents) for word in sys.argv[1:]):
             raise
         _refuse(f"{error.filename} can't be used ({error.strerror}): give one that is there")
 

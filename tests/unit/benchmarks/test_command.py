@@ -93,6 +93,8 @@ def test_a_defect_keeps_its_traceback() -> None:
         as_command(lambda: 1 // 0)
     with pytest.raises(ConnectionRefusedError):
         as_command(lambda: _raise(ConnectionRefusedError(111, "refused")))
+    with pytest.raises(FileNotFoundError):
+        as_command(lambda: _raise(FileNotFoundError(2, "No such file", "/tmp/of-its-own")))
     with pytest.raises(ZeroDivisionError), reading(Path("x"), "a part"):
         _raise(ZeroDivisionError())
 
