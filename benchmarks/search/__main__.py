@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
-from benchmarks.search.plot import plot
+from benchmarks.search.plot import check_plot, plot
 from benchmarks.search.replay import Floats, Replay, class_of, superseded
 from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
@@ -35,6 +35,8 @@ def main() -> None:
     """Runs everything that the file of runs lacks, then prints the table and writes the requested files."""
     given = _arguments()
     quiet()
+    if given.plot:
+        check_plot(given.plot)
     folders, teachers = tuple(map(str, given.recordings)), tuple(map(str, given.teachers))
     plan = Plan(folders, teachers, given.family, given.model_seeds, given.trees, given.most)
     setting = plan.setting()

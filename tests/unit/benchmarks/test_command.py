@@ -64,6 +64,8 @@ def folder(tmp_path: Path) -> Path:
         ("repeatability nope", "problem 'nope' is not DTYPE:MxNxK"),
         ("sustained_order bf16:3x3", "shape '3x3' is not MxNxK"),
         ("speed --part 3", "part = '3' is not I/N"),
+        (f"search --plot {NOWHERE}/x.svg", "nowhere is no folder: name a file in one"),
+        ("search --plot {folder}/x.svg", "x.svg needs matplotlib, which is not here"),
         ("search --strategies random --problems 3x3", "none of 3x3 is in recorded/h200"),
         ("fleet --problems 0", "argument --problems: 0 is too few: give 1 or more"),
         ("fleet --devices recorded:h200", "recorded:h200 is the only device"),
@@ -72,6 +74,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_is_wrong_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path, command: str, said: str
 ) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = ended(capsys, monkeypatch, command.format(folder=folder))
     assert re.search(said, line)
 
