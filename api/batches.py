@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from api.answer_service import AnswerService, RenderedAnswer
 from api.device_bests import CachedBest
 from api.http_errors import FieldError, HttpError
+from api.json_bodies import large_json
 from api.problem_schemas import ProblemIn
 from api.schemas import BestOut, DeviceName, Strict, too_many
 from space.errors import ProblemError
@@ -69,7 +70,7 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
         rest: called between the parts of the work.
 
     Raises:
-        RequestValidationError, HttpError: 422, the body is not a valid batch.
+        RequestValidationError, HttpError: 422, the body is not a valid batch; 400, it has a member twice.
     """
     batch, given = _parsed(body)
     device = answer_service.device(batch.device)
@@ -139,13 +140,16 @@ def _parsed(body: bytes) -> tuple[BatchIn, list[Any]]:
 
     Raises:
         RequestValidationError: the batch or one of its first problems is wrong.
+        HttpError: 400, an object has a member twice.
     """
     try:
         try:
-            document = orjson.loads(body)
+            document = large_json(body)
             given = document["problems"]
         except (orjson.JSONDecodeError, TypeError, KeyError):
             given = None
+        except ValueError as error:
+            raise HttpError(400, "malformed-body", f"the body is not valid JSON: {error}") from error
         if not isinstance(given, list) or len(given) > MOST_PROBLEMS:
             batch = BatchIn.model_validate_json(body, strict=True)
             return batch, [one.model_dump(exclude_unset=True) for one in batch.problems]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from api.auth import Caller, require
 from api.derived import FromAttributes, fields_of
 from api.http_errors import HttpError, responses
+from api.json_bodies import JsonRoute
 from api.pages import Page, PageQuery, page_of
 from api.patterns import BASE64, DIGEST, PRINTABLE, VERSION
 from api.schemas import Absent, Body
@@ -22,7 +23,7 @@ from tuner.errors import BuildRefused
 from tuner.fleet import builds
 from tuner.fleet.builds import Build, Offer, SharedBuild
 
-router = APIRouter(tags=["builds"])
+router = APIRouter(tags=["builds"], route_class=JsonRoute)
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
 Worker = Annotated[Caller, Depends(require("work"))]
 

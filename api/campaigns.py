@@ -28,7 +28,7 @@ from api.fleet_schemas import (
     SummaryOut,
 )
 from api.http_errors import responses
-from api.large_bodies import LargeBodyRoute
+from api.json_bodies import LargeJsonRoute
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, NumberPath, Strict
 from api.snapshot_follower import SnapshotFollower
@@ -40,7 +40,7 @@ from tuner.fleet.campaigns.campaigns import of_token
 from tuner.fleet.campaigns.estimate import Estimate, estimate
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
 
-router = APIRouter(tags=["campaigns"], route_class=LargeBodyRoute)
+router = APIRouter(tags=["campaigns"], route_class=LargeJsonRoute)
 Reader, Submitter = Depends(require("read")), Depends(require("submit"))
 #: The caller, to whose token an idempotency key belongs.
 Creator = Annotated[Caller, Submitter]

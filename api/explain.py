@@ -10,24 +10,28 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Body, ConfigOut
 from space.arch import arch_named
 from space.config import Config
 from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
-from space.explain import Explanation, explain
+from space.explain import Explanation, config_asked, explain
 from space.family import family_named, family_with
 from space.plug import Family
 from space.problem import Problem
 
-router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))], route_class=JsonRoute)
 
 
 class ExplainIn(Body):
     """A config and its problem."""
 
     problem: ProblemIn
-    knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
+    knobs: dict[str, int | str] = Field(
+        default_factory=dict,
+        description="knobs not named take their defaults; without any, the legal config nearest to the defaults",
+    )
     family: str | None = Field(default=None, description="default: the arch's family with these knobs")
     device: str | None = Field(default=None, description="device whose limits apply; default: the arch's reference")
     arch: str = profile_named(DEFAULT_DEVICE).arch.name
@@ -41,7 +45,7 @@ class ExplainIn(Body):
         device = profile_named(self.device) if self.device else reference_profile(arch_named(self.arch).name)
         problem = self.problem.problem()
         family = family_named(self.family) if self.family else family_with(device.arch.name, self.knobs, problem)
-        return family, problem, family.config(self.knobs), device
+        return family, problem, config_asked(family, problem, self.knobs, device), device
 
 
 @fields_of(

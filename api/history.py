@@ -12,6 +12,7 @@ from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import FromAttributes, fields_of
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
 from api.schemas import MOST_NUMBER, Body, DeviceName
@@ -20,7 +21,7 @@ from tuner.errors import StoreError
 from tuner.evidence.records import BestChange
 from tuner.evidence.store import Store
 
-router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))], route_class=JsonRoute)
 
 
 class HistoryQuery(ProblemQuery, PageQuery):

@@ -14,7 +14,9 @@ from api.http_errors import FieldError, HttpError
 #: More than ten times the longest valid query.
 MOST_QUERY_BYTES: Final = 8192
 #: Headers that a request has at most once.
-_ONCE: Final = frozenset({b"host", b"authorization", b"content-type", b"content-length", b"content-encoding"})
+_ONCE: Final = frozenset(
+    {b"host", b"authorization", b"content-type", b"content-length", b"content-encoding", b"idempotency-key"}
+)
 #: A caller may save up this many seconds' worth of requests.
 _BURST_SECONDS: Final = 2.0
 #: A caller that has used this share of them hurries.

@@ -12,6 +12,7 @@ from api.auth import Caller, require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.patterns import PRINTABLE
 from api.schemas import Body, NumberPath, Strict
 from tuner.errors import ResultRefused
@@ -27,7 +28,7 @@ from tuner.fleet.campaigns.records import (
     Verification,
 )
 
-router = APIRouter(tags=["rounds"])
+router = APIRouter(tags=["rounds"], route_class=JsonRoute)
 #: The caller, to whose token a round belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
 Lease = Annotated[str, Field(min_length=32, max_length=32, pattern=PRINTABLE)]

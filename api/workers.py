@@ -12,6 +12,7 @@ from api.derived import fields_of
 from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.pages import PageQuery, page_of
 from api.patterns import PRINTABLE
 from api.schemas import MOST_NUMBER, Body, Moment, Number, NumberPath, Strict
@@ -19,7 +20,7 @@ from tuner.evidence import revocations
 from tuner.evidence.records import Policy, Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
 
-router = APIRouter(tags=["workers"])
+router = APIRouter(tags=["workers"], route_class=JsonRoute)
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
 #: The caller, to whose token a worker belongs.
 Worker = Annotated[Caller, Depends(require("work"))]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_space
 from space.family import family_for
@@ -137,4 +138,4 @@ def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: 
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.command import as_command
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, Run, paired
 from benchmarks.named import named_problems
@@ -281,4 +281,4 @@ def summary(rows: Sequence[Row], skipped: Sequence[str], version: str, device: s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

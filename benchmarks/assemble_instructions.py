@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from benchmarks.command import as_command
 from benchmarks.instruction_samples import Sample, refusals, samples
 from benchmarks.published import add_out, publish
 from workers.build import nvrtc_version
@@ -54,4 +55,4 @@ def _line(sample: Sample, reason: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

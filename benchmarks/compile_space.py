@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.command import as_command, positive
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, reference_profile
@@ -48,7 +49,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--arch", help="compile target; by default that of the family's reference device")
-    options.add_argument("--samples", type=int, default=500)
+    options.add_argument("--samples", type=positive, default=500)
     options.add_argument("--seed", type=int, default=1)
     add_out(options)
     given = options.parse_args()
@@ -136,4 +137,4 @@ def report(drawn: list[tuple[Gemm, Config]], verdicts: list[str], arch: str, sec
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

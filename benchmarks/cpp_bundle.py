@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks import cpp_built
+from benchmarks.command import as_command
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
 from benchmarks.published import ROOT, publish
@@ -338,4 +338,4 @@ def summary(rows: Sequence[Row], skipped: Sequence[str], examples: Sequence[str]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

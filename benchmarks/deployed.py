@@ -18,9 +18,9 @@ without PyTorch.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from benchmarks.command import as_command
 from benchmarks.deployed_table import merged
 from benchmarks.named import named_problems
 from benchmarks.published import add_out
@@ -68,4 +68,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import reading
 from benchmarks.published import as_table, begun, joined_facts, shared_facts
 from space.families.cublaslt import NOT_LISTED
 from space.family import is_own
@@ -147,9 +148,14 @@ class Part:
 
     @classmethod
     def read(cls, path: Path) -> Part:
-        """The part that an earlier run kept."""
-        known = json.loads(path.read_text())
-        return cls(known["commands"], [Row(**one) for one in known["rows"]], known.get("refused", {}))
+        """The part that an earlier run kept.
+
+        Raises:
+            WrongInput: the file is none.
+        """
+        with reading(path, "a part that --json kept"):
+            known = json.loads(path.read_text())
+            return cls(known["commands"], [Row(**one) for one in known["rows"]], known.get("refused", {}))
 
     def text(self, listed: Sequence[str]) -> str:
         """The summary, and which problems of the list it lacks.

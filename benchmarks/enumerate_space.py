@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Final
 
+from benchmarks.command import WrongInput, as_command
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DEFAULT_DEVICE, profile_named
@@ -46,6 +47,8 @@ def main() -> None:
     family, problem = family_named(given.family), Gemm.parse(given.shape, given.dtype)
     space = enumerate_space(family, problem, device, pruned=False)
     pruned = enumerate_space(family, problem)
+    if not len(pruned):
+        raise WrongInput(f"no config of {family.name} is worth trying for {problem.title}: {pruned.removed_most}")
     rows = [
         ("configs in the product of all knobs", f"{space.total:,}"),
         ("legal", f"{space.count:,}"),
@@ -90,7 +93,10 @@ def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:
 def _illegal(family: Family, legal: Config) -> Config:
     """The config with the largest tile or the most loads: too much for registers or shared memory."""
     largest = {"tile_n": 256, "stages": 16, "columns": 4, "unroll": 16, "buffers": 2}
-    taken = {name: value for name, value in largest.items() if name in family.knob_named}
+    taken = {
+        name: value if value in knob.domain else knob.domain[-1] for name, value in largest.items()
+        if (knob := family.knob_named.get(name))
+    }  # fmt: skip
     return family.config({**legal.knobs, **taken})
 
 
@@ -124,4 +130,4 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

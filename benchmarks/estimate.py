@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves
@@ -83,4 +84,4 @@ def _table(replays: list[Replay], fits: list[Fit]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

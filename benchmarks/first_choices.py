@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.named import named_problems
 from benchmarks.predicted import own_screened, spread
 from benchmarks.published import add_out, publish
@@ -154,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

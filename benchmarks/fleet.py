@@ -29,6 +29,7 @@ import httpx2
 import psutil
 from sqlalchemy import func, select
 
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.fleet_table import Faulted, Phase, table
 from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.installation import Installation
@@ -265,17 +266,18 @@ def main() -> None:
     """Prints the table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--devices", nargs="+", help="as for `gemmtune worker run`; by default every GPU here")
-    options.add_argument("--problems", type=int, default=len(_M) * len(_NK))
-    options.add_argument("--candidates", type=int, default=24)
+    options.add_argument("--problems", type=positive, default=len(_M) * len(_NK))
+    options.add_argument("--candidates", type=positive, default=24)
     options.add_argument("--heartbeat", type=float, default=2.0)
     options.add_argument("--seconds", type=float, default=300.0, help="time limit of one campaign")
     add_out(options)
     given = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="gemmtune-fleet-"))
     found = every_device()
     devices: list[str] = given.devices or (found * 2 if found[0].startswith("recorded") else found)
     if len(devices) < 2:
-        raise SystemExit(f"{devices[0]} is the only device here: this needs two")
+        raise WrongInput(f"{devices[0]} is the only device: this needs two, so name another one with --devices")
+    # It stays where the run fails, for whoever looks why.
+    folder = Path(tempfile.mkdtemp(prefix="gemmtune-fleet-"))
     shapes = [Gemm(m, n, k) for n, k in _NK for m in _M][: given.problems]
     if devices[0].startswith("recorded"):
         say(f"planting {given.problems} recordings")
@@ -290,4 +292,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -32,6 +32,7 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.attacks import ATTACKS
+from benchmarks.command import as_command
 from benchmarks.ports import free_port
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.repeated import Repeated
@@ -314,4 +315,4 @@ def _seen(seen: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from benchmarks.command import as_command
 from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
 from benchmarks.deployed_table import REGIMES, mean
 from benchmarks.deployed_timing import Arm, Energy, launches_of, times
@@ -183,4 +183,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

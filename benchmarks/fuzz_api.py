@@ -18,6 +18,7 @@ from typing import Final
 
 import httpx2
 
+from benchmarks.command import as_command, positive
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import fill
@@ -35,8 +36,8 @@ CALLERS: Final = {"read": ("read",), "work": ("work",), "admin": ("admin",), "no
 def main() -> None:
     """Starts a service on each database, sends the requests and counts the answers."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--examples", type=int, default=100, help="at most, of each operation and phase")
-    options.add_argument("--bests", type=int, default=300)
+    options.add_argument("--examples", type=positive, default=100, help="at most, of each operation and phase")
+    options.add_argument("--bests", type=positive, default=300)
     options.add_argument("--phases", default="examples,coverage,fuzzing", help="of schemathesis, separated by commas")
     add_out(options)
     given = options.parse_args()
@@ -82,4 +83,4 @@ def ask(url: str, header: str, examples: int, phases: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.facts import gpu_names
 from benchmarks.waiting import say
 
@@ -157,4 +158,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import as_command, positive
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from tuner.evidence.store import Store
@@ -47,7 +48,7 @@ def main() -> None:
     options.add_argument("shape")
     options.add_argument("--device", default="cuda:0")
     options.add_argument("--kills", type=int, default=20)
-    options.add_argument("--candidates", type=int, default=2500)
+    options.add_argument("--candidates", type=positive, default=2500)
     options.add_argument("--longest", type=float, default=2.5, help="seconds until a kill, at most")
     options.add_argument("--seed", type=int, default=0)
     add_out(options)
@@ -152,4 +153,4 @@ def count(db: str) -> Kept:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

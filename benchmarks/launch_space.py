@@ -15,6 +15,7 @@ from collections import Counter
 
 import numpy as np
 
+from benchmarks.command import as_command, positive
 from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
@@ -41,7 +42,7 @@ def main() -> None:
     """Prints a line per problem, then the table, and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
-    options.add_argument("--samples", type=int, default=500)
+    options.add_argument("--samples", type=positive, default=500)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--device", default="cuda:0")
     add_out(options)
@@ -103,4 +104,4 @@ def report(measured: list[tuple[Gemm, Measurement]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -17,13 +17,14 @@ import subprocess
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import ROOT, add_out, publish
 from space.config import Config
 from space.devices import profile_named, reference_profile
@@ -71,7 +72,7 @@ def main() -> int:
     options.add_argument("commit", help="with the earlier text")
     options.add_argument("recordings", nargs="+", type=Path)
     options.add_argument("--family", default="sm90_wgmma")
-    options.add_argument("--programs", type=int, default=PROGRAMS)
+    options.add_argument("--programs", type=positive, default=PROGRAMS)
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -105,17 +106,27 @@ def table(
 
 
 def source_at(commit: str, family: str, folder: Path) -> KernelSource:
-    """A family's kernel source as of a commit, whose files are written to `folder`."""
-    packed = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "--format=tar", commit, _KERNELS], check=True, stdout=subprocess.PIPE
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+    """A family's kernel source as of a commit, whose files are written to `folder`.
+
+    Raises:
+        WrongInput: there is no such commit, or it has no kernels.
+    """
+    command = ["git", "-C", str(ROOT), "archive", "--format=tar", commit, _KERNELS]
+    packed = subprocess.run(command, check=False, capture_output=True)
+    if packed.returncode:
+        said = packed.stderr.decode(errors="replace").strip()
+        raise WrongInput(f"no kernels are known of {commit!r} ({said}): name a commit of this repository")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         files.extractall(folder, filter="data")
     return _source_in(folder / _KERNELS, family)
 
 
-def programs_of(folders: Iterable[Path], family: str) -> Iterator[Drawn]:
-    """Each correct program of the recordings once, in the order of their names."""
+def programs_of(folders: Sequence[Path], family: str) -> Iterator[Drawn]:
+    """Each correct program of the recordings once, in the order of their names.
+
+    Raises:
+        WrongInput: there is none, of which nothing could be said.
+    """
     seen = set[str]()
     for path in sorted(path for folder in folders for path in folder.glob("*.parquet")):
         recording = read_recording(path)
@@ -124,6 +135,8 @@ def programs_of(folders: Iterable[Path], family: str) -> Iterator[Drawn]:
             if one.config.family == family and one.outcome is Outcome.CORRECT and one.build_digest not in seen:
                 seen.add(one.build_digest)
                 yield Drawn(recording.problem, one.config, arch, by.nvrtc, one.build_digest)
+    if not seen:
+        raise WrongInput(f"no program of {family} is in {', '.join(map(str, folders))}: give folders of recordings")
 
 
 def compared(one: Drawn, root: Path) -> Compared:
@@ -149,4 +162,4 @@ def _source_in(root: Path, family: str) -> KernelSource:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    as_command(main)

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
+from benchmarks.command import as_command
 from benchmarks.kernels.mma_rate import SOURCE as MMA_RATE
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -175,4 +176,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,6 +23,7 @@ import torch
 import triton
 
 from benchmarks import triton_mma
+from benchmarks.command import as_command
 from benchmarks.launchers import poisoned
 from benchmarks.mma_ceiling import PROBLEMS, ranked_for
 from benchmarks.model.machines import Arm, Cuda, Pace, alternating
@@ -227,4 +227,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -10,12 +10,19 @@ from typing import Any
 
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
+from tuner.members import each_once
 from tuner.tables.problems import from_fields
 
 
 def problem_of(text: str) -> Gemm:
-    """The problem of `DTYPE:MxNxK`, with layout `nt` like a Linear's weight."""
-    dtype, _, shape = text.partition(":")
+    """The problem of `DTYPE:MxNxK`, with layout `nt` like a Linear's weight.
+
+    Raises:
+        ProblemError: the text is none.
+    """
+    dtype, colon, shape = text.partition(":")
+    if not colon:
+        raise ProblemError(f"problem {text[:80]!r} is not DTYPE:MxNxK: write it as in bf16:4096x4096x4096")
     return Gemm.parse(shape, dtype)
 
 
@@ -26,7 +33,7 @@ def named_problems(path: Path) -> Iterator[tuple[str, str, Gemm]]:
         ProblemError: the file is no list of problems; with the entry.
     """
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=each_once)
     except (OSError, ValueError) as error:
         raise ProblemError(f"{path} can't be read ({error}): give a JSON list of problems") from error
     if not isinstance(entries, list):

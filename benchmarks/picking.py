@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import WrongInput, as_command
 from benchmarks.published import add_out, publish
 from space.problem import Problem
 from tuner.evidence.picks import LIBRARY, pick, precedence, standings
@@ -83,6 +84,8 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     made = [halves(*one) for one in finals_of(given.recordings)]
+    if not made:
+        raise WrongInput(f"no recording in {given.recordings} has several finals: give another folder")
     lines = [HEADER]
     for name, long in ((f"of {LONG_US:g} µs and more", True), ("shorter", False)):
         if chosen := [one for one in made if one.long == long]:
@@ -92,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

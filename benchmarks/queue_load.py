@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.command import as_command, positive
 from benchmarks.line import Line
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
@@ -215,8 +216,8 @@ async def _wait(running: list[asyncio.Task[None]], seconds: float) -> None:
 def main() -> None:
     """Makes the backlog, runs the load, prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--problems", type=int, default=100_000)
-    options.add_argument("--workers", type=int, default=1_000)
+    options.add_argument("--problems", type=positive, default=100_000)
+    options.add_argument("--workers", type=positive, default=1_000)
     options.add_argument("--working", type=int, help="workers that run rounds, all by default; others only beat")
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--round-seconds", type=float, default=40.0)
@@ -281,4 +282,4 @@ def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, core
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

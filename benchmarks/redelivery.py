@@ -23,6 +23,7 @@ from typing import Final
 
 from sqlalchemy import select
 
+from benchmarks.command import as_command, positive
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.storm import begin_campaign
@@ -45,7 +46,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--kills", type=int, default=12)
     options.add_argument("--stops", type=int, default=8)
-    options.add_argument("--workers", type=int, default=3)
+    options.add_argument("--workers", type=positive, default=3)
     options.add_argument("--heartbeat", type=float, default=5.0)
     options.add_argument("--seed", type=int, default=0)
     add_out(options)
@@ -139,4 +140,4 @@ def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime | No
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command, positive
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -39,8 +40,8 @@ def main() -> None:
     """Prints a table for each problem."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=["bf16:4096x4096x4096"], metavar="DTYPE:MxNxK")
-    options.add_argument("--configs", type=int, default=20)
-    options.add_argument("--processes", type=int, default=5)
+    options.add_argument("--configs", type=positive, default=20)
+    options.add_argument("--processes", type=positive, default=5)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--times", type=Path, help="measure once, here; builds are kept beside this JSON")
     add_out(options)
@@ -49,11 +50,13 @@ def main() -> None:
         times = measured(problem_of(given.problems[0]), given.configs, given.device, given.times.parent)
         given.times.write_text(json.dumps(times))
         return
+    # Before a process is started: it would say what is wrong, and this one only that it failed.
+    problems = {text: problem_of(text) for text in given.problems}
     paragraphs = []
     with tempfile.TemporaryDirectory() as folder:
-        for text in given.problems:
+        for text, problem in problems.items():
             runs = [in_fresh_process(text, given, Path(folder)) for _ in range(given.processes)]
-            paragraphs.append("\n".join(table(problem_of(text), runs)))
+            paragraphs.append("\n".join(table(problem, runs)))
             print(paragraphs[-1], flush=True)
     publish("repeatability", given.out, *paragraphs)
 
@@ -118,4 +121,4 @@ def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.command import WrongInput
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.settings import database_url
@@ -22,8 +23,14 @@ def restored(backup: Path, folder: Path) -> Iterator[Store]:
 
 
 def stores_in(folder: Path) -> Iterator[Store]:
-    """The stores whose backups a folder holds, one after the other, by the names of their files."""
+    """The stores whose backups a folder holds, one after the other, by the names of their files.
+
+    Raises:
+        WrongInput: it holds none.
+    """
+    if not (backups := sorted(folder.iterdir())):
+        raise WrongInput(f"{folder} is empty: give a folder with files of `gemmtune backup`")
     with tempfile.TemporaryDirectory() as work:
-        for path in sorted(folder.iterdir()):
+        for path in backups:
             with restored(path, Path(work)) as store:
                 yield store

@@ -11,7 +11,6 @@ moves the bytes. Under `chain` each runs behind a small kernel, whose time count
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.command import as_command
 from benchmarks.deployed_measuring import Planted, ours, sets_of, theirs
 from benchmarks.deployed_table import mean
 from benchmarks.deployed_timing import Arm, Graph, behind, in_turn, launches_of
@@ -133,4 +133,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 from cuda.bindings import driver as cu
 
+from benchmarks.command import as_command, positive
 from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -120,7 +121,7 @@ def main() -> int:
     """Prints a row per tool; exits with 1 if one has something to say."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--family", default="mma_sync")
-    options.add_argument("--configs", type=int, default=20)
+    options.add_argument("--configs", type=positive, default=20)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--seconds", type=float, default=SECONDS, help="how long a tool may take")
     options.add_argument("--launch", action="store_true", help="only launch the configs, in this process")
@@ -176,4 +177,4 @@ def output_of(command: Sequence[str], seconds: float) -> tuple[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from benchmarks.serving import serving
 from space.devices import DEFAULT_DEVICE, profile_named
@@ -133,4 +134,4 @@ def _about() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -33,6 +33,7 @@ from urllib.parse import urlencode
 import httpx2
 import psutil
 
+from benchmarks.command import as_command, positive
 from benchmarks.paced_load import latencies_ms
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
@@ -68,9 +69,9 @@ request = function() return wrk.format("GET", paths[math.random(#paths)]) end
 def main() -> None:
     """Fills a store, serves it, applies the load and prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--bests", type=int, default=100_000)
+    options.add_argument("--bests", type=positive, default=100_000)
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    options.add_argument("--turns", type=int, default=5, help="turns of service and bare endpoint")
+    options.add_argument("--turns", type=positive, default=5, help="turns of service and bare endpoint")
     options.add_argument("--db", type=Path, help="folder of the store, kept and reused")
     add_out(options)
     given = options.parse_args()
@@ -356,4 +357,4 @@ def serving_bare(answer: Path, server: str) -> Iterator[Running]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

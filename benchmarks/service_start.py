@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 import httpx2
 import psutil
 
+from benchmarks.command import as_command, positive
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill
@@ -68,9 +69,9 @@ class Start:
 def main() -> None:
     """Fills the stores, starts a service on each and prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--bests", type=int, nargs="+", default=[100_000])
+    options.add_argument("--bests", type=positive, nargs="+", default=[100_000])
     options.add_argument("--stores", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
-    options.add_argument("--turns", type=int, default=3, help="starts of each service")
+    options.add_argument("--turns", type=positive, default=3, help="starts of each service")
     add_out(options)
     given = options.parse_args()
     compile_imports()
@@ -196,4 +197,4 @@ def stores(kind: str, folder: Path) -> Iterator[Callable[[int], str]]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

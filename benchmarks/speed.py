@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command, positive, reading
 from benchmarks.deployed_table import mean
 from benchmarks.facts import recordings
 from benchmarks.named import problem_of_entry
@@ -94,8 +95,12 @@ def main() -> None:
         read.append(Path(given.db))
     if given.out:
         tracked(read)
-    listed = json.loads(given.problems.read_text())
-    wanted = part_of([one for one in listed if _matches(one, given.only)], given.part)
+    with reading(given.problems, "a JSON list of problems with their names"):
+        listed = json.loads(given.problems.read_text())
+        if not isinstance(listed, list):
+            raise TypeError("it is no list")
+        wanted = [one for one in listed if one["name"] and _matches(one, given.only)]
+    wanted = part_of(wanted, given.part)
     rows: list[Row] = []
     refused: list[str] = []
     about = ""
@@ -125,9 +130,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts to merge")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--candidates", type=int, default=192)
+    parser.add_argument("--candidates", type=positive, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
-    parser.add_argument("--turns", "--rounds", type=int, default=40)
+    parser.add_argument("--turns", "--rounds", type=positive, default=40)
     parser.add_argument("--db", help="keep the store in this file")
     add_out(parser)
     return parser.parse_args()
@@ -200,13 +205,20 @@ class Ratios:
 
 def merged(parts: Sequence[Path], out: Path | None) -> None:
     """One table of the parts' lines, with the summary of all, under the facts that the parts share."""
-    texts = [part.read_text() for part in parts]
-    runs = [facts_of(text) for text in texts]
+    texts = dict[Path, str]()
+    for part in parts:
+        with reading(part, "a table that --out wrote"):
+            texts[part] = part.read_text()
+    runs = [facts_of(text) for text in texts.values()]
     facts = joined_facts("speed", runs, parts) if out else shared_facts(runs)
-    abouts = {text.split("\n\n")[1] for text in texts}
+    abouts = set[str]()
+    printed: list[str] = []
+    for part, text in texts.items():
+        with reading(part, "a table that --out wrote"):
+            abouts.add(text.split("\n\n")[1])
+            printed += text.split(HEADER)[1].strip().splitlines()
     if facts is None or len(abouts) != 1:
         raise SystemExit(f"{', '.join(map(str, parts))} were not printed from one commit, list and device")
-    printed = [line for text in texts for line in text.split(HEADER)[1].strip().splitlines()]
     lines = [line for line in printed if line.startswith("|")]
     refused = [line.removeprefix(NOT_HERE) for line in printed if line.startswith(NOT_HERE)]
     means = summary([Ratios.read(line) for line in lines])
@@ -258,4 +270,4 @@ def _interval(interval: Ratio | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command, positive
 from benchmarks.published import add_out, publish
 from benchmarks.replicated import replicated
 from benchmarks.silent_proxy import ReportingProxy
@@ -171,8 +172,8 @@ def _row(name: str, counts: list[int]) -> str:
 def main() -> None:
     """Runs a storm a seed, prints their table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--problems", type=int, default=60)
-    options.add_argument("--workers", type=int, default=4)
+    options.add_argument("--problems", type=positive, default=60)
+    options.add_argument("--workers", type=positive, default=4)
     options.add_argument("--faults", type=int, default=30)
     options.add_argument("--heartbeat", type=float, default=5.0)
     options.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -194,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.command import as_command
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_all
@@ -156,6 +157,8 @@ def main() -> None:
     options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
     add_out(options)
     given = options.parse_args()
+    for text in given.problems:
+        problem_of(text)  # a process of several that is refused would leave the others at work
     lines = []
     print(HEADER, flush=True)
     several = len(given.devices) > 1
@@ -167,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

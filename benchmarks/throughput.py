@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command, positive
 from benchmarks.gpu_use import GpuUse, gpu_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -75,7 +76,7 @@ def main() -> None:
     """Prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=list(PROBLEMS), help="DTYPE:MxNxK")
-    options.add_argument("--candidates", type=int, default=256)
+    options.add_argument("--candidates", type=positive, default=256)
     options.add_argument("--device", type=int, default=0)
     options.add_argument("--cache", type=Path, help="keep builds here")
     add_out(options)
@@ -153,4 +154,4 @@ def _row(problem: Gemm, what: str, count: int, correct: int, taken: Watched) -> 
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

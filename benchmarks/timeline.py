@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command, positive
 from benchmarks.host_log import HostLog, Share, idle_within, shares
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -129,7 +130,7 @@ def main() -> None:
     """Prints the tables."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=["bf16:512x512x512"], help="DTYPE:MxNxK")
-    options.add_argument("--candidates", type=int, default=256)
+    options.add_argument("--candidates", type=positive, default=256)
     options.add_argument("--device", type=int, default=0)
     add_out(options)
     given = options.parse_args()
@@ -148,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.command import as_command
 from benchmarks.published import add_out, publish
 from gemmtune.torch import configure, gemm, kernels
 from tuner.evidence.store import Store
@@ -88,4 +89,4 @@ def host_us(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

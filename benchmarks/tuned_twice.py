@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Self
 
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.finals_kept import finals_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
@@ -149,7 +150,7 @@ def main() -> None:
     """Prints a line per problem, then how many agree."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=PROBLEMS, metavar="DTYPE:MxNxK")
-    options.add_argument("--candidates", type=int, default=48, help="budget of each tune")
+    options.add_argument("--candidates", type=positive, default=48, help="budget of each tune")
     options.add_argument("--devices", type=int, nargs="+", default=[0], help="ordinals of the GPUs")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument("--stores", type=Path, metavar="FOLDER", help="keep a backup of each tune's store here")
@@ -158,6 +159,8 @@ def main() -> None:
     given = options.parse_args()
     if given.kept:
         pairs, skipped = [*pairs_in(given.kept)], list[str]()
+        if not pairs:
+            raise WrongInput(f"{given.kept} has no file that ends in {ENDS[0]}: give a folder of --stores")
     else:
         pairs, skipped = measured(given)
     text = summary(pairs, skipped)
@@ -255,4 +258,4 @@ def pairs_in(folder: Path) -> Iterator[Pair]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

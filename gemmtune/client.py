@@ -183,6 +183,7 @@ class Client(Managing):
         """Checks a config against the rules: `legal`, `broken`, `nearest`, `derived`.
 
         Args:
+            knobs: those that are left out take their defaults; without any it is the legal config nearest to these.
             dtype, layout, kind, fields: as for `best`.
             device: whose limits apply; the H200's by default.
             family: of the config; by default the one that has these knobs.

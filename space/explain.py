@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -88,6 +88,21 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
         config.changed(change) if change else None,
         ",".join(f"{knob}={value}" for knob, value in change.items()), derived,
     )  # fmt: skip
+
+
+def config_asked(
+    family: Family, problem: Problem, knobs: Mapping[str, object], device: DeviceProfile | None = None
+) -> Config:
+    """The config to explain to whoever names these knobs; missing ones take their defaults.
+
+    Without any knob it is the legal config nearest to the defaults: these are of 16-bit operands, and who asks about
+    8-bit floats has not chosen what would be illegal.
+
+    Raises:
+        ConfigError: an unknown knob or a value outside its domain.
+    """
+    config = family.config(knobs)
+    return config if knobs else explain(family, problem, config, device).nearest or config
 
 
 def legal_mask(family: Family, columns: Columns) -> BoolColumn:

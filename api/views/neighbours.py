@@ -10,6 +10,7 @@ from api.auth import require
 from api.derived import FromAttributes, fields_of
 from api.explain import ExplainIn, ExplanationOut
 from api.http_errors import responses
+from api.json_bodies import JsonRoute
 from api.views.kept import ViewsDependency
 from tuner.tables.entries import fields
 from tuner.views.neighbours import (
@@ -22,7 +23,7 @@ from tuner.views.neighbours import (
     neighbours,
 )
 
-router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))], route_class=JsonRoute)
 
 
 @fields_of(ValueState, rules=list[str])

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from playwright.sync_api import Browser
 
 from api.dashboard.assets import assets
+from benchmarks.command import as_command
 from benchmarks.dashboard.browser import chromium, paint_ms, ready_ms, tab
 from benchmarks.dashboard.moves import brush_ms, commit_to_pixel_ms, heap_mib, hover_ms, redraw_ms
 from benchmarks.dashboard.routes import column_times, share_beside_pages
@@ -119,4 +120,4 @@ def _server(server: Running, log: Path, made: Filled) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.dashboard.browser import chromium, tab
 from benchmarks.serving import process
 
@@ -49,4 +50,4 @@ def draw(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -15,9 +15,9 @@ joins the files, without PyTorch.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from benchmarks.command import as_command, positive
 from benchmarks.model import parts
 from benchmarks.published import add_out
 from tuner.tables.exporters.guard import MIN_GAIN
@@ -45,9 +45,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--tune-seconds", type=float, default=240.0, help="begin no further problem of a block after this time"
     )
-    parser.add_argument("--candidates", type=int, default=48)
+    parser.add_argument("--candidates", type=positive, default=48)
     parser.add_argument("--screening-seconds", type=float, default=6.0, help="of one problem")
-    parser.add_argument("--turns", type=int, default=10, help="of the finals")
+    parser.add_argument("--turns", type=positive, default=10, help="of the finals")
     parser.add_argument("--min-gain", type=float, default=MIN_GAIN)
     parser.add_argument("--json", type=Path, help="keep the tables here; blocks that it holds are not measured again")
     parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="files of --json to join")
@@ -56,4 +56,4 @@ def options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

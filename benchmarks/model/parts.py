@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.command import reading
 from benchmarks.published import as_table, begun, joined_facts, shared_facts
 
 
@@ -24,8 +25,13 @@ class Part:
 
     @classmethod
     def read(cls, path: Path) -> Part:
-        """The part that an earlier run kept."""
-        return cls(**json.loads(path.read_text()))
+        """The part that an earlier run kept.
+
+        Raises:
+            WrongInput: the file is none.
+        """
+        with reading(path, "a part that --json kept"):
+            return cls(**json.loads(path.read_text()))
 
     def begin(self, command: str, facts: dict[str, str]) -> None:
         """Notes a run that adds blocks.

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
-from benchmarks.search.plot import plot
+from benchmarks.search.plot import check_plot, plot
 from benchmarks.search.replay import Floats, Replay, class_of, superseded
 from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
@@ -34,6 +35,8 @@ def main() -> None:
     """Runs everything that the file of runs lacks, then prints the table and writes the requested files."""
     given = _arguments()
     quiet()
+    if given.plot:
+        check_plot(given.plot)
     folders, teachers = tuple(map(str, given.recordings)), tuple(map(str, given.teachers))
     plan = Plan(folders, teachers, given.family, given.model_seeds, given.trees, given.most)
     setting = plan.setting()
@@ -42,6 +45,8 @@ def main() -> None:
         place for place, replay in enumerate(setting.searched)
         if replay.problem.shape in shapes and not superseded(replay, setting.searched)
     ]  # fmt: skip
+    if not places:
+        raise WrongInput(f"none of {', '.join(shapes)} is in {', '.join(map(str, given.recordings))}: give others")
     asked = wanted(setting, given.strategies, places, given.seeds, given.most)
     read = [*given.recordings, *given.teachers, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
@@ -72,11 +77,11 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     options.add_argument("--problems", nargs="*", help="search only these shapes; all others teach")
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--model-seeds", type=int, default=10, help="different forests per held-out problem")
-    options.add_argument("--trees", type=int, default=TREES)
-    options.add_argument("--most", type=int, default=128, help="measurements of a run")
-    options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options.add_argument("--seeds", type=positive, default=10)
+    options.add_argument("--model-seeds", type=positive, default=10, help="different forests per held-out problem")
+    options.add_argument("--trees", type=positive, default=TREES)
+    options.add_argument("--most", type=positive, default=128, help="measurements of a run")
+    options.add_argument("--processes", type=positive, default=os.cpu_count() or 1)
     file = "JSON lines: runs found there are not repeated, new ones are added; other code needs another file"
     options.add_argument("--runs", type=Path, help=file)
     add_out(options)
@@ -153,4 +158,4 @@ def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

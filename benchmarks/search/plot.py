@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.command import WrongInput
 from benchmarks.search.report import SHOWN, WITHIN, Curves, Floats
 
 #: (first word of a strategy's name, colours of those that share it, dashes, width).
@@ -23,6 +25,18 @@ STYLES: Final = (
 LOWEST: Final = 0.5
 #: Every curve is visible from this measurement on.
 WHOLE_FROM: Final = 4
+
+
+def check_plot(path: Path) -> None:
+    """Checks that a plot can be written there: what fails at the end would fail after hours of runs.
+
+    Raises:
+        WrongInput: its folder or matplotlib isn't there.
+    """
+    if not path.parent.is_dir():
+        raise WrongInput(f"--plot {path}: {path.parent} is no folder: name a file in one")
+    if find_spec("matplotlib") is None:
+        raise WrongInput(f"--plot {path} needs matplotlib, which is not here: install the extra `bench`")
 
 
 def plot(curves: Mapping[str, Curves], path: Path, title: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.command import WrongInput
 from space.config import Config
 from space.families.common import starts_early
 from space.kinds.gemm import Gemm
@@ -60,8 +61,12 @@ class Replay:
 
 
 def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
-    """Every recording of the folders with a correct candidate of the family, in order of its name."""
-    replays = []
+    """Every recording of the folders with a correct candidate of the family, in order of its name.
+
+    Raises:
+        WrongInput: folders are given, and hold none.
+    """
+    folders, replays = list(folders), []
     for path in (path for folder in folders for path in sorted(folder.glob("*.parquet"))):
         recording = read_recording(path)
         measured = [m for m in recording.of_policy(recording.screens_under) if m.config.family == family.name]
@@ -70,6 +75,9 @@ def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
         time_us = np.array([times.get(config, np.inf) for config in configs])
         if isinstance(recording.problem, Gemm) and np.isfinite(time_us).any():
             replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
+    if folders and not replays:
+        named = " and ".join(map(str, folders))
+        raise WrongInput(f"no recording in {named} has a correct candidate of {family.name}: give another folder")
     return replays
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import reading
 from benchmarks.search.child import Child, End, Plan
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import FIXED, SPLITS
@@ -122,15 +123,20 @@ def ended(units: Sequence[Sequence[Asked]], plan: Plan, setting: Setting, proces
 
 
 def kept(path: Path | None) -> Orders:
-    """Orders in a file of runs; skips an incomplete line of an interrupted run."""
+    """Orders in a file of runs; skips an incomplete line of an interrupted run.
+
+    Raises:
+        WrongInput: the file holds something else.
+    """
     found: Orders = {}
     for text in path.read_text().splitlines() if path and path.is_file() else []:
         try:
             line = json.loads(text)
         except ValueError:
             continue
-        name, data, seed = line["key"]
-        found[name, data, seed] = line["order"]
+        with reading(path or Path(), "a file of --runs"):
+            name, data, seed = line["key"]
+            found[name, data, seed] = line["order"]
     return found
 
 

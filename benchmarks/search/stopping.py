@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import optuna
 
+from benchmarks.command import as_command, positive
 from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
@@ -50,8 +51,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
     options.add_argument("--family", default="sm90_wgmma")
-    options.add_argument("--trees", type=int, default=TREES)
-    options.add_argument("--most", type=int, default=128)
+    options.add_argument("--trees", type=positive, default=TREES)
+    options.add_argument("--most", type=positive, default=128)
     add_out(options)
     given = options.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -138,4 +139,4 @@ def _measured(replay: Replay, config: Config, time_us: float) -> Measurement:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -136,20 +136,21 @@ def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> l
     if pattern not in PATTERNS:
         raise LayoutError(f"pattern {pattern!r} is unknown: use one of {', '.join(PATTERNS)}")
     rows, byte, width = _lanes(plan, pattern)
-    columns = column + byte // plan.element_bytes
+    columns = byte // plan.element_bytes
     if (column * plan.element_bytes) % width:
         raise LayoutError(
             f"column {column} is at byte {column * plan.element_bytes}, not a multiple of the {width} B of {pattern}: "
             f"use a multiple of {width // plan.element_bytes}"
         )
-    last_row, last_column = int(rows.max()) + row, int(columns.max()) + -(-width // plan.element_bytes) - 1
+    last_row = row + int(rows.max())
+    last_column = column + int(columns.max()) + -(-width // plan.element_bytes) - 1
     if row < 0 or column < 0 or last_row >= plan.rows or last_column >= plan.columns:
         raise LayoutError(
             f"{pattern} from row {row}, column {column} reaches row {last_row}, column {last_column} of a tile of "
             f"{plan.rows} x {plan.columns}: start earlier, or use a larger tile"
         )
     # An access may start within a wide element, whose bytes a swizzle keeps together.
-    addresses = plan.offset(rows + row, columns) + byte % plan.element_bytes
+    addresses = plan.offset(rows + row, columns + column) + byte % plan.element_bytes
     return [access(addresses[start : start + WARP_THREADS], width) for start in range(0, len(addresses), WARP_THREADS)]
 
 

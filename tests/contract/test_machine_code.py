@@ -6,9 +6,9 @@ what was measured.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 
+from benchmarks.command import as_command
 from benchmarks.machine_code import constants_of, source_at
 from space.config import Config
 from space.family import FAMILIES, config_named, family_named
@@ -89,4 +90,8 @@ def pin(commit: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    pin(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "sm90_wgmma")
+    options = argparse.ArgumentParser(description="Pins the cubins of a commit's text.")
+    options.add_argument("commit")
+    options.add_argument("family", nargs="?", default="sm90_wgmma")
+    given = options.parse_args()
+    as_command(lambda: pin(given.commit, given.family))

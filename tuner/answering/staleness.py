@@ -91,7 +91,8 @@ def change(built: Built, nvrtc: str | None = None) -> str:
     if not family.own or profile is None:
         return ""
     try:
-        constants = _constants(family, built.problem, built.config, profile.arch.name)
+        # Of a kernel, not of a problem: many share one.
+        constants = _constants(family, built.problem.class_of_alignment(), built.config, profile.arch.name)
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
     digest = partial(_build_digest, family, constants, profile.arch.name)
@@ -151,7 +152,11 @@ def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
 
 @lru_cache(_KEPT)
 def _constants(family: Family, problem: Problem, config: Config, arch: str) -> tuple[tuple[str, KnobValue], ...]:
-    """The constants of a program; of a recording, each answer asks for the same."""
+    """The constants of a program; of a recording, each answer asks for the same.
+
+    Args:
+        problem: as `Problem.class_of_alignment` has it.
+    """
     return tuple(family.compile_constants(problem, config, reference_profile(arch)).items())
 
 

@@ -51,7 +51,8 @@ from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import PATIENCE_SECONDS, settings
-from tuner.studying.open_worker import open_worker
+from tuner.studying.candidates import unmeasurable
+from tuner.studying.open_worker import open_worker, recorded_nowhere
 from tuner.tables import problems
 from tuner.tables.importers.source import Asked
 from workers.ports import Worker
@@ -126,6 +127,9 @@ def create(
     # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:
         cost = client.estimate(request)
+        if client.of_this_machine:
+            # Workers elsewhere have recordings of their own.
+            _foresee(cost, _unrecorded(request))
     if dry_run:
         show(cost, as_json, shown.estimate)
         _end_with(cost["untunable"])
@@ -210,8 +214,7 @@ def _check_goes_on(campaign: Campaign) -> None:
 def _estimate_here(worker: Worker, store: Store, request: CampaignRequest, as_json: bool) -> None:
     """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
     cost = asdict(estimate(store, request, here=1))
-    unmeasurable = _unmeasurable(worker, request)
-    cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
+    _foresee(cost, _unmeasurable(worker, request))
     show(cost, as_json, shown.estimate)
     _end_with(cost["untunable"])
 
@@ -304,11 +307,24 @@ def _end_with(parked: Sized) -> None:
         raise typer.Exit(EXIT_NOTHING)
 
 
+def _foresee(cost: Document, unmeasurable: list[dict[str, str]]) -> None:
+    """Adds the problems that recorded workers will park to those that an estimate names."""
+    known = {entry["problem"] for entry in cost["untunable"]}
+    cost["untunable"] += [entry for entry in unmeasurable if entry["problem"] not in known]
+
+
 def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
     """The problems that a recorded device cannot measure, each with the reason."""
+    reasons = ((problem, unmeasurable(problem, worker)) for problem in request.problems)
+    return [{"problem": problem.key, "rules": why} for problem, why in reasons if why]
+
+
+def _unrecorded(request: CampaignRequest) -> list[dict[str, str]]:
+    """The problems that no recording here holds of a recorded device, each with the reason."""
+    replayed = [name for name, kind in request.devices if kind == "recorded"]
     return [
-        {"problem": problem.key, "rules": f"not recorded on {worker.facts.name}"} for problem in request.problems
-        if (known := worker.measurable(problem)) is not None and not known
+        {"problem": problem.key, "rules": f"not recorded on {name}"}
+        for name in replayed for problem in recorded_nowhere(request.problems, name, settings())
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import typer
 
 from space.config import parse_knobs
 from space.enumerate import Space, enumerate_all
-from space.explain import Explanation
+from space.explain import Explanation, config_asked
 from space.explain import explain as explain_config
 from space.family import family_named, family_with
 from space.nearest import MAX_CHANGES
@@ -39,12 +39,12 @@ def explain(
 ) -> None:
     """Checks whether a config is legal for a problem, and lists every rule that it breaks.
 
-    Exits with code 1 if the config is illegal.
+    Without --config it is the legal config nearest to the defaults. Exits with code 1 if the config is illegal.
     """
     profile = profile_from_words(device, arch)
     family, knobs = _named(config, family)
     plug = family_named(family) if family else family_with(profile.arch.name, knobs, problem)
-    said = explain_config(plug, problem, plug.config(knobs), profile)
+    said = explain_config(plug, problem, config_asked(plug, problem, knobs, profile), profile)
     if as_json:
         emit(fields(said) | {"legal": said.legal, "judged": said.judged, "change": said.change or None})
     else:

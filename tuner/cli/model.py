@@ -35,7 +35,7 @@ def train(
     device: DeviceName = AUTO,
     source: Annotated[Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")] = "both",
     out: Annotated[Path | None, typer.Option(help="File to write. \\[default: in GEMMTUNE_MODEL_DIR]")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.", min=0, max=2**32 - 1)] = 0,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -319,7 +319,7 @@ class Store:
             return current_revision(session.connection()) or "none"
 
     def changed(self) -> dict[str, int]:
-        """Every counter of `tuner.evidence.changes`; cheap enough to poll several times a second."""
+        """What `tuner.evidence.changes.read` reads; cheap enough to poll several times a second."""
         if self.embedded:
             # Past SQLAlchemy, which takes ten times as long, in each poll of a service that answers requests meanwhile.
             with self._told(), closing(self._engine.raw_connection()) as raw:

@@ -108,6 +108,20 @@ def _emptied(space: Space, problem: Problem, device: str) -> str:
     )
 
 
+def unmeasurable(problem: Problem, worker: Worker) -> str:
+    """Why a recorded device has no candidate of a problem; empty where it has some, or measures whatever it gets."""
+    measurable = worker.measurable(problem)
+    if measurable is None:
+        return ""
+    if not measurable:
+        return f"not recorded on {worker.facts.name}"
+    try:
+        _recorded_candidates(families_for(worker.facts.arch, problem), problem, measurable, worker.facts.profile)
+    except NothingCorrect as nothing:
+        return str(nothing)
+    return ""
+
+
 def _recorded_candidates(
     families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceProfile
 ) -> list[tuple[float, Config]]:

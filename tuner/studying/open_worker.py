@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,10 @@ from space.problem import Problem
 from tuner.errors import DeviceError
 from tuner.settings import Settings
 from workers.builder import BuildCache
+from workers.errors import RecordingError
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
-from workers.recording import file_name
+from workers.recording import file_name, read_outline
 from workers.replays import replayed_from
 
 _CUDA: Final = re.compile(r"cuda:(\d+)")
@@ -119,6 +121,23 @@ def opens(word: str, problem: Problem, config: Settings) -> bool:
 def devices_with(problem: Problem, config: Settings) -> list[str]:
     """The words of the recorded devices that hold a problem."""
     return [f"recorded:{folder.name}" for folder in _folders_with(problem, config)]
+
+
+def recorded_nowhere(problems: Iterable[Problem], device: str, config: Settings) -> list[Problem]:
+    """The problems that no recording here holds of a device; none of them where nothing here was recorded on it, as its
+    replays are another machine's."""
+    folders = [folder for folder in recorded_devices(config) if _recorded_on(folder) == device]
+    return [
+        problem for problem in problems
+        if folders and not any((folder / file_name(problem)).exists() for folder in folders)
+    ]  # fmt: skip
+
+
+def _recorded_on(folder: Path) -> str:
+    """The identity of a folder's device; empty where its first recording is damaged, which opening it says."""
+    with suppress(RecordingError):
+        return read_outline(min(folder.glob("*.parquet"))).facts.name
+    return ""
 
 
 def recorded_worker_of(problem: Problem, device: str, replay: str, config: Settings) -> RecordedWorker | None:

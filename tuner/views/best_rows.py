@@ -212,7 +212,7 @@ def _seen(columns: Columns) -> npt.NDArray[np.bool_]:
 def _known_stale(
     device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]]
 ) -> npt.NDArray[np.int8]:
-    """0 where the sources are today's; `UNKNOWN` where texts have to be compared."""
+    """0 where the sources are today's, 1 where another compiler is; `UNKNOWN` where texts have to be compared."""
     families = configs.families(columns["config"])
     alike = list(zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True))
     decided = {
@@ -223,9 +223,10 @@ def _known_stale(
 
 
 def _changed(device: str, kind: str, family: str, program: Mapping[str, str]) -> int:
-    compiled = kind == "cuda" and family_named(family).own
-    same_compiler = not compiled or nvrtc_here() in (None, program["nvrtc"])
-    return 0 if same_compiler and unchanged(device, family, program["kernels"]) else UNKNOWN
+    compiled = kind == "cuda" and family_named(family).own and find_profile(device) is not None
+    if compiled and nvrtc_here() not in (None, program["nvrtc"]):
+        return 1  # a build's digest is also of the compiler: no text of today has it
+    return 0 if unchanged(device, family, program["kernels"]) else UNKNOWN
 
 
 def _known_legal(device: str, columns: Columns, configs: Configs) -> npt.NDArray[np.int8]:

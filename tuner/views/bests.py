@@ -33,8 +33,10 @@ MOST_DEVICES: Final = 4
 _MOST_CHANGED: Final = 1_000
 #: With more changed problems a document has all rows: putting so many into a page's columns would hold up the page.
 MOST_SINCE: Final = 200
-#: Kernels are compared for so long at once: some forty.
-_AT_ONCE_SECONDS: Final = 0.02
+#: Rules are asked and kernels compared for so long at once, some forty bests: an answer may wait for them.
+_AT_ONCE_SECONDS: Final = 0.01
+#: While they are, documents tell no more often what is known by now: each is written anew, with all of its rows.
+_TOLD_SECONDS: Final = 1.0
 #: Fields of problems that have columns of their own.
 _SHOWN: Final = frozenset({"m", "n", "k", "dtype", "layout", "kind"})
 #: Columns that are shown as they are.
@@ -91,6 +93,7 @@ class DeviceColumns:
         self._bests: Columns = {}
         self._lock = threading.Lock()
         self._compared, self._comparing, self._edition = 0, False, object()
+        self._told = 0.0
 
     def update(self, version: int) -> None:
         """Reads what changed up to `version`, the counter's value before."""
@@ -129,9 +132,11 @@ class DeviceColumns:
         with self._lock:
             if not len(open_rows(self._bests)):
                 return 0
-            self._compared += 1
             until = time.monotonic() + _AT_ONCE_SECONDS
-            return compare(self._device, self._bests, self._configs, self._programs.known, until)
+            left = compare(self._device, self._bests, self._configs, self._programs.known, until)
+            if not left or until > self._told + _TOLD_SECONDS:
+                self._compared, self._told = self._compared + 1, until
+            return left
 
     def _read(self, session: Session, ids: list[int] | None) -> Columns:
         return read(session, self._device, ids, self._facts, self._configs, self._programs)

@@ -83,12 +83,13 @@ def test_nothing_of_a_body_is_read_without_a_token_on_any_route(
             assert answer.status_code == 401, path
 
 
-@pytest.mark.parametrize("name", ["Host", "Authorization"])
+@pytest.mark.parametrize("name", ["Host", "Authorization", "Idempotency-Key"])
 def test_a_header_that_says_who_asks_is_sent_once(http: TestClient, name: str) -> None:
     """What stands in front may read the first of two, and the service the last."""
     secret = http.headers["Authorization"]
     twice = {"Host": [("Host", "other"), ("Host", "testserver")],
-             "Authorization": [("Authorization", "Bearer other"), ("Authorization", secret)]}  # fmt: skip
+             "Authorization": [("Authorization", "Bearer other"), ("Authorization", secret)],
+             "Idempotency-Key": [("Idempotency-Key", "one"), ("Idempotency-Key", "other")]}  # fmt: skip
     answer = http.request("GET", "/v1/workers", headers=twice[name])
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/repeated-header")
     assert name.lower() in answer.json()["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -149,6 +150,35 @@ def test_a_dry_run_of_what_would_run_here_counts_this_process_as_its_worker(shel
     assert "with 1 live worker that can take it: about" in shell(*words).out
     found = shell(*words, "--json").json
     assert (found["workers"], found["seconds"]) == (1, found["gpu_seconds"])
+
+
+@pytest.mark.parametrize("words", ["run --device recorded:h200", "create --device 'recorded:NVIDIA H200'"])
+def test_both_dry_runs_foresee_that_a_problem_was_not_recorded(shell: CampaignShell, words: str) -> None:
+    asked = ("campaign", *shlex.split(words), "--ladder", "m=256,300 n=256 k=256", "--dry-run")
+    said = shell(*asked)
+    assert said.code == 6
+    assert said.out.count("will be parked") == 1
+    assert ":300x256x256:b1:none (not recorded on NVIDIA H200)" in said.out
+    assert shell(*asked[:-2], "m=256 n=256 k=256", "--dry-run").code == 0
+
+
+def test_a_dry_run_foresees_why_nothing_that_was_recorded_can_be_measured(shell: CampaignShell) -> None:
+    early = [config.changed({"pdl": 1}) for config in SMALL_CONFIGS]
+    record_problem(shell.home / "recorded" / "h200", early, Gemm.parse("320x256x256"))
+    words = ("campaign", "run", "--device", "recorded:h200", "--ladder", "m=320 n=256 k=256")
+    foreseen, ran = shell(*words, "--dry-run", "--json"), shell(*words, "--json")
+    assert (foreseen.code, ran.code) == (6, 6)
+    (parked,) = ran.json["parked"]
+    assert "holds 8 candidates, all of them with an early launch" in parked
+    (entry,) = foreseen.json["untunable"]
+    assert entry["rules"].startswith(f"{parked}: ")
+
+
+def test_what_is_not_recorded_here_may_be_recorded_elsewhere(shell: CampaignShell, postgres: Postgres) -> None:
+    words = ("campaign", "create", "--ladder", "m=300 n=256 k=256", "--dry-run", "--device")
+    assert shell(*words, "recorded:L40S").code == 0
+    assert shell(*words, "recorded:NVIDIA H200").code == 6
+    assert shell(*words, "recorded:NVIDIA H200", "--db", postgres.database()).code == 0
 
 
 def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_path: Path) -> None:

@@ -154,6 +154,15 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
     assert shell("explain", "4096x4096x4096").code == 0
 
 
+def test_explain_without_a_config_explains_a_legal_one(shell: Shell) -> None:
+    """The defaults are of 16-bit operands, and illegal for these."""
+    said = shell("explain", "4096x4096x4096", "--dtype", "fp8_e4m3")
+    assert said.code == 0
+    assert said.out.startswith("legal for fp8_e4m3 ")
+    assert ",tile_k=128," in said.out
+    assert shell("explain", "4096x4096x4096", "--dtype", "fp8_e4m3", "--config", "tile_k=64").code == 1
+
+
 def test_explain_takes_a_config_with_its_family_as_other_commands_print_it(shell: Shell) -> None:
     plain = shell("explain", "64x64x64", "--config", "tile_n=128", "--family", "mma_sync")
     for family in ((), ("--family", "mma_sync")):

@@ -41,6 +41,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("token create x --scope read --days 99999", 2, "99999"),
     ("token create x --scope read --days -1e300", 2, "-1e300"),
     ("model train --from air", 2, "'air' is not one of"),
+    ("model train --seed -1", 2, "greater than or equal to 0"),
+    ("model train --seed 4294967296", 2, "less than or equal to 4294967295"),
     ("export", 2, "Missing option '--out'"),
     ("restore", 2, "Missing argument 'file'"),
     ("best 64x64x64 --rollback abc", 2, "valid integer"),

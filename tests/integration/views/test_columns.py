@@ -23,7 +23,8 @@ from tuner.answering.staleness import nvrtc_here, staleness
 from tuner.evidence.records import Best
 from tuner.evidence.stats import median_interval_us
 from tuner.evidence.store import Store
-from tuner.views.bests import BestColumns
+from tuner.views import best_rows, bests
+from tuner.views.bests import BestColumns, DeviceColumns
 from tuner.views.columnar import coded_at
 from tuner.views.measurements import MeasurementColumns, Wanted
 from tuner.views.problem_facts import ProblemFacts
@@ -106,7 +107,7 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
         (alone, now, ""), (of_all, now, ""), ("another family changed", now, build), ("older", now, "a" * 64),
         ("older", now, ""), (of_all, "12.9", digest_of(source, arch, "12.9")),
     ]  # fmt: skip
-    bests = []
+    kept = []
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         columns = BestColumns(store)
         assert columns.of(DEVICE).rows(None).tolist() == []
@@ -115,16 +116,49 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
             by = replace(PROVENANCE, kernel_source_digest=kernels, nvrtc=nvrtc)
             study = store.begin_study(study_key(asked))
             taken = store.record(study.id, replace(measured(config, problem=asked), build_digest=digest), by)
-            bests.append(Best(asked, DEVICE, "cuda", taken, None, None, None, 1, {}))
-            store.set_bests(bests[-1:])
+            kept.append(Best(asked, DEVICE, "cuda", taken, None, None, None, 1, {}))
+            store.set_bests(kept[-1:])
             # What was read before stays; the new one joins it.
             while None in (shown := columns.of(DEVICE).document()["columns"])["stale"]:
                 time.sleep(0.01)
             stale = dict(zip(shown["key"], shown["stale"], strict=True))
-            assert stale == {best.problem.key: bool(staleness(best, nvrtc_here())) for best in bests}
-        assert [answer(best).source for best in bests] == ["measured"] * 3 + ["stale"] * 3
+            assert stale == {best.problem.key: bool(staleness(best, nvrtc_here())) for best in kept}
+        assert [answer(best).source for best in kept] == ["measured"] * 3 + ["stale"] * 3
         (first, *_) = columns.of(DEVICE).weights(5)
         assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024, 1152))
+
+
+def test_what_another_compiler_built_is_stale_before_a_text_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an upgrade of NVRTC these are all bests: to compare each one's text took most of a comparison."""
+
+    def compared(*_: object) -> str:
+        raise AssertionError("a text is compared")
+
+    monkeypatch.setattr(best_rows, "change", compared)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store, by=replace(PROVENANCE, nvrtc="12.9"))
+        keep_best(store, PROBLEM.resized(512, 512, 512))
+        assert list(BestColumns(store).of(DEVICE).document()["columns"]["stale"]) == [True, False]
+
+
+def test_each_moment_of_a_comparison_is_no_document_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pages would wait for all rows to be written anew, dozens of times a second."""
+    monkeypatch.setattr(bests, "_AT_ONCE_SECONDS", 0.0)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        for m in (64, 128, 192, 256):
+            keep_best(store, PROBLEM.resized(m, 256, 256))
+        known = DeviceColumns(store, DEVICE)
+        known.update(store.changed()["best"])
+        seen = [(known._compare_some(), known.state) for _ in range(4)]
+        assert [left for left, _ in seen] == [3, 2, 1, 0]
+        first, second, third, last = (state for _, state in seen)
+        assert first == second == third != last
+        monkeypatch.setattr(bests, "_TOLD_SECONDS", 0.0)
+        known = DeviceColumns(store, DEVICE)
+        known.update(store.changed()["best"])
+        assert len({(known._compare_some(), known.state) for _ in range(4)}) == 4
 
 
 def test_pages_and_answers_agree_on_replays_of_earlier_kernels(tmp_path: Path) -> None:

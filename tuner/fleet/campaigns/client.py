@@ -26,10 +26,15 @@ PAGE: Final = 500
 
 
 class LocalCampaigns:
-    """Campaigns and workers of a store, as JSON documents."""
+    """Campaigns and workers of a store, as JSON documents.
+
+    Attributes:
+        of_this_machine: whether all workers run here, as with SQLite.
+    """
 
     def __init__(self, store: Store, timing: Timing) -> None:
         self._store, self._campaigns, self._workers = store, Campaigns(store), Workers(store, timing)
+        self.of_this_machine = store.embedded
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
         return document(self._campaigns.create(request, idempotency_key)[0])
@@ -75,7 +80,9 @@ class LocalCampaigns:
 
 
 class HttpCampaigns:
-    """Campaigns and workers of a service, over HTTP."""
+    """Campaigns and workers of a service, over HTTP; see `LocalCampaigns`."""
+
+    of_this_machine = False
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service

@@ -13,6 +13,7 @@ from space.errors import ProblemError
 from space.problem import Problem
 from tuner.evidence.records import Ratio
 from tuner.fleet.campaigns.gain import Gain, Won
+from tuner.fleet.campaigns.names import wrong_name
 from tuner.studying.records import FINALISTS, Budget, Trial
 from tuner.tables.problems import MOST_COUNT
 from workers.measurement import Clocks as Clocks  # what reports are made of
@@ -105,8 +106,8 @@ class CampaignRequest:
     counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or len(self.name) > MOST_NAME or not self.name.isprintable():
-            raise ProblemError(f"name {self.name[:80]!r} is invalid: give up to {MOST_NAME} printable characters")
+        if wrong := wrong_name(self.name, MOST_NAME):
+            raise ProblemError(wrong)
         if self.counts and (
             len(self.counts) != len(self.problems) or min(self.counts) < 1 or max(self.counts) > MOST_COUNT
         ):

@@ -24,6 +24,7 @@ from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id
 from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.names import wrong_name
 from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker, slot_of
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import TableQueue, queue_name
@@ -217,8 +218,8 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
         FleetError: they are not, with the reason.
         SpaceError: an arch that is unknown, or for which no kernel family is built.
     """
-    if not name.strip() or len(name) > _MOST_NAME or not name.isprintable():
-        raise FleetError(f"worker name {name[:80]!r} is invalid: give up to {_MOST_NAME} printable characters")
+    if wrong := wrong_name(name, _MOST_NAME):
+        raise FleetError(f"worker {wrong}")
     families_for(arch_named(facts.arch).name)
     for label, word in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
         if not 1 <= len(word) <= 80 or not word.isprintable():

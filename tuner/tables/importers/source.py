@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import IO, Any, Final, cast
 
 from space.errors import ProblemError
 from tuner.files import is_endless
+from tuner.members import each_once
 
 #: Most bytes of an unpacked source. A profiler trace of a long run has a few hundred MB.
 MOST_BYTES: Final = 2 << 30
@@ -142,7 +142,7 @@ class Source:
         if sum(map(text.count, ",[{")) > MOST_VALUES:
             raise ProblemError(f"{self.path} has more than {MOST_VALUES:,} values: give a shorter list")
         try:
-            return json.loads(text, object_pairs_hook=_once)
+            return json.loads(text, object_pairs_hook=each_once)
         except (ValueError, RecursionError) as error:
             raise ProblemError(f"{self.path} is not valid JSON ({error}){fix and f': {fix}'}") from error
 
@@ -184,19 +184,6 @@ class Source:
                     return number + error.object[: error.start].count(b"\n")
                 number += piece.count(b"\n")
         return number
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of these members.
-
-    Raises:
-        ValueError: two have one name.
-    """
-    found = dict(members)
-    if len(found) < len(members):
-        (name, _), *_ = Counter(name for name, _ in members).most_common(1)
-        raise ValueError(f"{name[:80]!r} is given twice in one object")
-    return found
 
 
 class _TooLarge(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.integration.api.asking import problem_of
@@ -61,3 +62,15 @@ class TestSpaces:
             assert (value["state"] == "illegal") == (not asked["legal"])
             assert set(value["rules"]) <= {rule["rule"] for rule in asked["broken"] + asked["not_worth"]}
         assert sum(part["bytes"] for part in body["smem"]["parts"]) == body["smem"]["used_bytes"]
+
+    @pytest.mark.parametrize("dtype", ["fp8_e4m3", "tf32", "int8"])
+    @pytest.mark.parametrize("route", ["/v1/explain", "/v1/explain:neighbours"])
+    def test_who_chooses_no_knob_is_not_told_that_the_defaults_are_illegal(
+        self, http: TestClient, route: str, dtype: str
+    ) -> None:
+        problem = {"m": 4096, "n": 4096, "k": 4096, "dtype": dtype}
+        assert http.post(route, json={"problem": problem}).json()["legal"]
+        # One that is chosen stays.
+        chosen = http.post(route, json={"problem": problem, "knobs": {"tile_k": 64, "stages": 4}}).json()
+        assert not chosen["legal"]
+        assert chosen["config"]["knobs"]["tile_k"] == 64

@@ -87,6 +87,7 @@ def test_wavefronts_are_at_least_ideal_and_at_most_one_a_lane_and_word(places: l
         ("wgmma", -8, 0, "from row -8"),
         ("wgmma", 1, 0, "reaches row 64, column 15 of a tile of 64 x 64"),
         ("column", 33, 0, "reaches row 64"),
+        ("column", 0, 2**66, "reaches row 31, column 73786976294838206465 of a tile of 64 x 64"),
         ("column", 0, 1, "at byte 2, not a multiple of the 4 B of column: use a multiple of 2"),
     ],
 )

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from space.config import Config
-from space.devices import find_profile
+from space.devices import DeviceProfile, find_profile
 from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
+from space.knobs import KnobValue
+from space.plug import Family
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import outdated, same_kernels, staleness, staleness_here
+from tuner.answering.staleness import _constants, outdated, same_kernels, staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -72,6 +74,23 @@ def test_another_compiler_makes_another_build() -> None:
     said = staleness(best_of(TODAY, BUILD), nvrtc="99.0")
     assert said.startswith(f"NVRTC {PROVENANCE.nvrtc} is 99.0 here: build {BUILD[:12]} then, ")
     assert staleness(best_of("older", "a" * 64), nvrtc="99.0").startswith("its kernel has changed since: build aaaa")
+
+
+def test_a_kernel_is_looked_at_once_for_all_of_its_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, made = list[Gemm](), type(FAMILY).compile_constants
+
+    def counted(family: Family, problem: Gemm, config: Config, device: DeviceProfile) -> dict[str, KnobValue]:
+        asked.append(problem)
+        return made(family, problem, config, device)
+
+    monkeypatch.setattr(type(FAMILY), "compile_constants", counted)
+    _constants.cache_clear()
+    for m in (256, 512, 768):
+        of_m = replace(best_of("older", "a" * 64), problem=PROBLEM.resized(m, 256, 256))
+        assert staleness(of_m).startswith("its kernel has changed")
+    assert len(asked) == 1
+    assert staleness(replace(best_of("older", BUILD), problem=PROBLEM.resized(m, 250, 256)))
+    assert len(asked) == 2
 
 
 def test_what_another_nvrtc_built_has_staleness_here_unless_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:

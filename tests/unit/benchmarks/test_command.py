@@ -1,0 +1,113 @@
+"""Benchmarks with wrong input end with one line and exit code 2, as `argparse` ends them; they ended in tracebacks."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.command import as_command, reading
+
+NOWHERE = "{folder}/nowhere"
+DEV = "benchmarks/problems/dev.json"
+#: Files that are not what a benchmark reads.
+BAD = {"broken.json": "{", "numbers.json": "[1, 2]", "object.json": "{}", "bytes.json": "\udcff\udcfe"}
+
+
+def ended(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str) -> str:
+    """The one line of a benchmark that refuses."""
+    module, *words = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    # Python warns of a module that was imported before it is run.
+    for name in (f"benchmarks.{module}", f"benchmarks.{module}.__main__"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(f"benchmarks.{module}", run_name="__main__", alter_sys=True)
+    assert end.value.code == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert ": error: " in line
+    return line.partition(": error: ")[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in BAD.items():
+        (tmp_path / name).write_text(text, errors="surrogateescape")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "x.parquet").write_text("hi")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("estimate --family nope", "family 'nope' is unknown"),
+        (f"estimate --recordings {NOWHERE}", "no recording in .*nowhere has a correct candidate of sm90_wgmma"),
+        ("estimate --recordings {folder}/recordings", "x.parquet can't be read as Parquet"),
+        (f"search.stopping --recordings {NOWHERE}", "no recording in .*nowhere has a correct candidate"),
+        (f"search --recordings {NOWHERE}", "no recording in .*nowhere has a correct candidate"),
+        ("search --strategies random --problems 4096x4096x4096 --runs {folder}/numbers.json", "not a file of --runs"),
+        (f"picking --recordings {NOWHERE}", "no recording in .*nowhere has several finals"),
+        (f"predicted {NOWHERE}", "nowhere can't be used .No such file or directory."),
+        ("predicted {folder}/empty", "empty is empty: give a folder with files of `gemmtune backup`"),
+        ("predicted {folder}", "can't be read as a backup"),
+        ("enumerate_space 3x3", "shape '3x3' is not MxNxK"),
+        ("enumerate_space 64x64x64 --family gemv", "no config of gemv is worth trying"),
+        ("machine_code nowhere recorded/h200", "no kernels are known of 'nowhere'"),
+        (f"machine_code HEAD {NOWHERE}", "no program of sm90_wgmma is in .*nowhere"),
+        (f"tuned_twice --from {NOWHERE}", "nowhere has no file that ends in"),
+        ("repeatability nope", "problem 'nope' is not DTYPE:MxNxK"),
+        ("sustained_order bf16:3x3", "shape '3x3' is not MxNxK"),
+        ("speed --part 3", "part = '3' is not I/N"),
+        (f"search --plot {NOWHERE}/x.svg", "nowhere is no folder: name a file in one"),
+        ("search --plot {folder}/x.svg", "x.svg needs matplotlib, which is not here"),
+        ("search --strategies random --problems 3x3", "none of 3x3 is in recorded/h200"),
+        ("fleet --problems 0", "argument --problems: 0 is too few: give 1 or more"),
+        ("fleet --devices recorded:h200", "recorded:h200 is the only device"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path, command: str, said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    line = ended(capsys, monkeypatch, command.format(folder=folder))
+    assert re.search(said, line)
+
+
+@pytest.mark.parametrize(("command", "name"), [
+    (command, name)
+    for command in (f"deployed {DEV} --merge", "model --merge", "speed --merge", "speed", "deployed")
+    for name in ("nowhere", *BAD)
+    if (command, name) != ("model --merge", "object.json")  # that is an empty part
+])
+def test_a_file_that_is_something_else_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path, command: str, name: str
+) -> None:
+    assert str(folder / name) in ended(capsys, monkeypatch, f"{command} {folder / name}")
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        as_command(lambda: 1 // 0)
+    with pytest.raises(ConnectionRefusedError):
+        as_command(lambda: _raise(ConnectionRefusedError(111, "refused")))
+    with pytest.raises(FileNotFoundError):
+        as_command(lambda: _raise(FileNotFoundError(2, "No such file", "/tmp/of-its-own")))
+    with pytest.raises(ZeroDivisionError), reading(Path("x"), "a part"):
+        _raise(ZeroDivisionError())
+
+
+@pytest.mark.parametrize(("returned", "code"), [(None, None), (0, 0), (1, 1)])
+def test_a_benchmark_ends_with_its_own_code(returned: int | None, code: int | None) -> None:
+    with pytest.raises(SystemExit) as end:
+        as_command(lambda: returned)
+    assert end.value.code == code
+
+
+def _raise(error: Exception) -> int:
+    raise error
