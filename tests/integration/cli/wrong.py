@@ -236,6 +236,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("record {home} --out {home}/x", 3, "cannot be read (Is a directory)"),
     ("recordings save {home}/x --db {home}/none.db", 5, "is not there"),
     ("recordings list {home}", 4, "contains no recording"),
+    ("recordings list {home}/h200", 4, "h200 is not there: give a .parquet file, or a folder"),
+    ("recordings export --format csv --out {home}/x", 3, "format 'csv' is unknown: use one of t4, json"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
     ("model train --db {home}/none.db", 5, "none.db is not there"),
