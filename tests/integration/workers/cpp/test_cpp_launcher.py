@@ -174,6 +174,16 @@ def test_a_program_that_can_do_without_the_package_is_configured_where_no_toolki
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_a_toolkit_without_the_driver_s_library_is_named(tmp_path: Path) -> None:
+    """CMake would tell of a target in the link interface of another, which the program never wrote."""
+    (tmp_path / "CMakeLists.txt").write_text(FINDS.split("add_executable")[0])
+    (tmp_path / "FindCUDAToolkit.cmake").write_text("set(CUDAToolkit_FOUND TRUE)\n")
+    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={PACKAGE}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "toolkit is here without libcuda.so: install" in " ".join(done.stderr.split())) == (1, True)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 @pytest.mark.parametrize(
     ("asked", "found"), [("0.1", 1), ("0.1.0 EXACT", 1), ("0.1.9", 0), ("0.2", 0), ("0.0.9", 0), ("1", 0)]
 )
