@@ -324,6 +324,8 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
     assert said.pop("switched").endswith("this is NVIDIA L40S with 132")
     assert "was changed" in said.pop("broken")
     assert "no kernel for gemm:none" in said.pop("none")
+    assert all("cudaSetDevice, first" in said.pop(each) for each in ("before cuInit", "no context"))
+    assert said.pop("no device") == "cuCtxGetDevice: CUDA_ERROR_STUB"
     assert said == {
         "scalars": "whole", "names": "no plan", "hex": "no plan", "offset": "no plan", "short": "no plan",
         "alone": "no plan", "pass": "no plan", "align": "no plan", "map": "no plan",
