@@ -37,6 +37,7 @@ from tuner.tables.shapes import Shapes, Tally, as_csv
 _INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
+_VIEWS: Final = torch._C.DispatchKey.ADInplaceOrView
 #: In place of an option of the command line, which a program has not.
 _PLAIN: Final = "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
 
@@ -107,6 +108,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
+        self._inside = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if isinstance(func, HigherOrderOperator):
@@ -114,14 +116,36 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **(kwargs or {}))
         if func.namespace == "aten" and func._can_decompose():
             # Without autograd, which inference mode and its tensors lack, `linear` and `matmul` arrive whole.
-            with self:
-                return func.decompose(*args, **(kwargs or {}))
+            return self._decomposed(func, args, kwargs or {})
         if func.namespace == "gemmtune":
             names = (argument.name for argument in func._schema.arguments)
             self._recording.note_gemm(**dict(zip(names, args, strict=False)), **(kwargs or {}))
         else:
             self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        return _as_outside(func, args, made) if self._inside else made
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        outer = self._inside
+        # Of others, as of `chunk`, torch makes views of what is returned by itself.
+        self._inside = outer or not func.has_kernel_for_dispatch_key(_VIEWS)
+        try:
+            with self:
+                return func.decompose(*args, **kwargs)
+        finally:
+            self._inside = outer
+
+
+def _as_outside(func: Any, args: Any, made: Any) -> Any:  # noqa: ANN401
+    """A view that a decomposition makes requires a gradient if its tensor does, as torch's own would.
+
+    `matmul` decides by that whether a linear layer's batch is one matrix, or a batch of them.
+    """
+    of = args[0] if args else None
+    if func.is_view and func is not torch.ops.aten.detach.default and isinstance(of, Tensor) and of.requires_grad:
+        for each in made if isinstance(made, list | tuple) else (made,):
+            each.requires_grad_()
+    return made
 
 
 class _Eager:

@@ -30,6 +30,21 @@ def test_recorded_products_are_a_list_with_counts(tmp_path: Path, mode: Any) -> 
     assert sum(recording.shapes.left_out.values()) == 1
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_batch_that_is_not_contiguous_is_the_matrix_that_torch_multiplies(tmp_path: Path, mode: Any) -> None:  # noqa: ANN401
+    """As in a mixer, whose layers see the transposed batch; without a gradient to compute it would be a batch."""
+    layer, across = torch.nn.Linear(64, 32, dtype=BF16), torch.zeros(2, 16, 64, dtype=BF16).transpose(0, 1)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with mode(), torch.profiler.profile(record_shapes=True, activities=activities) as done:
+        layer(across)
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with mode(), record(tmp_path / "shapes.csv"):
+        layer(across)
+        assert layer.weight.t().requires_grad and not layer.weight.detach().t().requires_grad
+    listed = [shapes_of([tmp_path / name]).counts for name in ("shapes.csv", "trace.json")]
+    assert listed == [{Gemm.of(32, 32, 64): 1}] * 2
+
+
 def test_a_program_that_fails_writes_nothing(tmp_path: Path) -> None:
     def program() -> None:
         with record(tmp_path / "shapes.csv"):
