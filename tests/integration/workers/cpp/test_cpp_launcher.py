@@ -180,7 +180,7 @@ def test_a_toolkit_without_the_driver_s_library_is_named(tmp_path: Path) -> None
     (tmp_path / "FindCUDAToolkit.cmake").write_text("set(CUDAToolkit_FOUND TRUE)\n")
     words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={PACKAGE}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, "toolkit is here without libcuda.so: install" in " ".join(done.stderr.split())) == (1, True)
+    assert (done.returncode, "toolkit is here without libcuda.so:" in " ".join(done.stderr.split())) == (1, True)
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
