@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,6 +72,7 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, overridden: Overridden) -> None:
         super().__init__()
         self._overridden = overridden
+        self._inside = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -81,8 +82,12 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
         if func in _WHOLE and _all_plain((*args, *kwargs.values()), self._overridden.key):
-            with self:
-                return func.decompose(*args, **kwargs)
+            outer, self._inside = self._inside, True
+            try:
+                with self:
+                    return func.decompose(*args, **kwargs)
+            finally:
+                self._inside = outer
         overload, place = _OPERATORS.get(func, ("", 0))
         if overload in self._overridden.overloads and _all_plain((*args, *kwargs.values()), self._overridden.key):
             a, b = args[place : place + 2]
@@ -90,7 +95,20 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
                 found = self._overridden.computed(overload, args, kwargs)
                 if found is not None:
                     return found
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        return as_outside(func, args, made) if self._inside else made
+
+
+def as_outside(func: Any, args: Sequence[Any], made: Any) -> Any:  # noqa: ANN401
+    """What an operator made inside of one that a mode decomposes: views require a gradient as torch's own would.
+
+    `matmul` decides by that whether a linear layer's batch is one matrix, or a batch of them.
+    """
+    of = args[0] if args else None
+    if func.is_view and func is not torch.ops.aten.detach.default and isinstance(of, Tensor) and of.requires_grad:
+        for each in made if isinstance(made, list | tuple) else (made,):
+            each.requires_grad_()
+    return made
 
 
 def _all_plain(values: Iterable[object], key: str) -> bool:

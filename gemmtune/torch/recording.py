@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmtune.named import path_of
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
+from gemmtune.torch.overrides import as_outside
 from space.errors import ProblemError
 from tuner.files import check_exportable, export_file
 from tuner.tables.importers.products import (
@@ -123,7 +124,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         else:
             self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
         made = func(*args, **(kwargs or {}))
-        return _as_outside(func, args, made) if self._inside else made
+        return as_outside(func, args, made) if self._inside else made
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         outer = self._inside
@@ -134,18 +135,6 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
                 return func.decompose(*args, **kwargs)
         finally:
             self._inside = outer
-
-
-def _as_outside(func: Any, args: Any, made: Any) -> Any:  # noqa: ANN401
-    """A view that a decomposition makes requires a gradient if its tensor does, as torch's own would.
-
-    `matmul` decides by that whether a linear layer's batch is one matrix, or a batch of them.
-    """
-    of = args[0] if args else None
-    if func.is_view and func is not torch.ops.aten.detach.default and isinstance(of, Tensor) and of.requires_grad:
-        for each in made if isinstance(made, list | tuple) else (made,):
-            each.requires_grad_()
-    return made
 
 
 class _Eager:
