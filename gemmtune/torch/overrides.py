@@ -95,20 +95,31 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
                 found = self._overridden.computed(overload, args, kwargs)
                 if found is not None:
                     return found
-        made = func(*args, **kwargs)
-        return as_outside(func, args, made) if self._inside else made
+        return as_outside(func, args, func(*args, **kwargs), self._inside)
 
 
-def as_outside(func: Any, args: Sequence[Any], made: Any) -> Any:  # noqa: ANN401
-    """What an operator made inside of one that a mode decomposes: views require a gradient as torch's own would.
+def as_outside(func: Any, args: Sequence[Any], made: Any, inside: bool) -> Any:  # noqa: ANN401
+    """What an operator made in a mode, in inference: its view requires a gradient as outside of modes.
 
     `matmul` decides by that whether a linear layer's batch is one matrix, or a batch of them.
+
+    Args:
+        inside: whether the mode runs it as a part of another operator.
     """
     of = args[0] if args else None
-    if func.is_view and func is not torch.ops.aten.detach.default and isinstance(of, Tensor) and of.requires_grad:
+    # Of what is not composed, torch makes views by itself, once the mode has returned it.
+    if (
+        isinstance(of, Tensor) and of.requires_grad and getattr(func, "is_view", False)
+        and func is not torch.ops.aten.detach.default and (inside or is_composed(func))
+    ):  # fmt: skip
         for each in made if isinstance(made, list | tuple) else (made,):
             each.requires_grad_()
     return made
+
+
+def is_composed(func: Any) -> bool:  # noqa: ANN401
+    """Whether an operator only calls others: torch makes no view of what it returns."""
+    return not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.ADInplaceOrView)
 
 
 def _all_plain(values: Iterable[object], key: str) -> bool:

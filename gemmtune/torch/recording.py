@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmtune.named import path_of
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
-from gemmtune.torch.overrides import as_outside
+from gemmtune.torch.overrides import as_outside, is_composed
 from space.errors import ProblemError
 from tuner.files import check_exportable, export_file
 from tuner.tables.importers.products import (
@@ -38,7 +38,6 @@ from tuner.tables.shapes import Shapes, Tally, as_csv
 _INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
-_VIEWS: Final = torch._C.DispatchKey.ADInplaceOrView
 #: In place of an option of the command line, which a program has not.
 _PLAIN: Final = "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
 
@@ -123,13 +122,12 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             self._recording.note_gemm(**dict(zip(names, args, strict=False)), **(kwargs or {}))
         else:
             self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
-        made = func(*args, **(kwargs or {}))
-        return as_outside(func, args, made) if self._inside else made
+        return as_outside(func, args, func(*args, **(kwargs or {})), self._inside)
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         outer = self._inside
-        # Of others, as of `chunk`, torch makes views of what is returned by itself.
-        self._inside = outer or not func.has_kernel_for_dispatch_key(_VIEWS)
+        # Of what others return, as `chunk`, torch makes views by itself.
+        self._inside = outer or is_composed(func)
         try:
             with self:
                 return func.decompose(*args, **kwargs)

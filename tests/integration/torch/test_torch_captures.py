@@ -320,8 +320,11 @@ def test_a_transposed_batch_is_captured_as_the_matrix_that_torch_multiplies(made
         expected = layer(across)
         with captured():
             found = layer(across)
+            for transposed in (layer.weight.t(), layer.weight.mT, layer.weight.swapaxes(0, 1)):
+                assert torch.equal(across @ transposed, across @ layer.weight.t())
+            assert not layer.weight.detach().mT.requires_grad
     assert torch.allclose(found.float(), expected.float(), rtol=0.02, atol=0.2)
-    assert StandIn.noted == [LISTED[0]]
+    assert StandIn.noted == [LISTED[0]] * 7
 
 
 def test_what_is_no_plain_tensor_is_passed_on(made: installed.Installed) -> None:
