@@ -94,6 +94,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("shapes --m two x.json", 3, "'--m two' is not a list of numbers"),
     ("shapes --m 0 x.json", 3, "m = 0 in --m '0' is not an extent: it must be 1 to 2,147,483,647"),
     ("shapes --m 1,2147483648 x.json", 3, "m = 2147483648"),
+    ("shapes --block-scaled-as fp8 x.log", 3, "--block-scaled-as: dtype = 'fp8' is unknown: use one of bf16"),
     ("tune 0x16x16", 3, "m = 0"),
     ("tune 16x-1x16", 3, "n = -1"),
     ("tune 16x16", 3, "'16x16'"),
