@@ -126,9 +126,9 @@ class Reading:
         """One weight at every M; `ms` are values of M, as in `1,16,4096`.
 
         Raises:
-            ValueError: `ms` is no text.
+            ValueError: `ms` is a list.
         """
-        if not isinstance(ms, str | None):
+        if isinstance(ms, Iterable) and not isinstance(ms, str):
             raise ValueError(f"ms = {repr(ms)[:80]} is no text: give values of M as in '1,16,4096'")
         return self._ask("/v1/ladder", n=n, k=k, device=device, ms=ms, **fields)
 
