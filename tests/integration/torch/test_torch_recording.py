@@ -69,6 +69,26 @@ def test_a_program_that_changes_its_folder_finds_its_list_where_it_began(
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def test_autocast_and_vmap_call_a_product_once(tmp_path: Path) -> None:
+    a, b, w = torch.zeros(2, 16, 64), torch.zeros(2, 64, 32), torch.zeros(64, 32)
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=BF16):
+            torch.bmm(a, b)
+            torch.bmm(a.to(BF16), b.to(BF16))
+        torch.vmap(lambda each: torch.mm(each, w.to(BF16)))(a.to(BF16))
+
+    with torch.profiler.profile(record_shapes=True, activities=[torch.profiler.ProfilerActivity.CPU]) as done:
+        program()
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with record(tmp_path / "shapes.csv"):
+        program()
+    listed = [shapes_of([tmp_path / name]) for name in ("trace.json", "shapes.csv")]
+    expected = {Gemm.of(16, 32, 64, layout="nn", batch=2): 2, Gemm.of(32, 32, 64, layout="nn"): 1}
+    assert [found.counts for found in listed] == [expected] * 2
+    assert not any(found.left_out for found in listed)
+
+
 def test_the_profilers_own_trace_is_read(tmp_path: Path) -> None:
     model = torch.nn.Linear(64, 32, dtype=BF16)
     activities = [torch.profiler.ProfilerActivity.CPU]
