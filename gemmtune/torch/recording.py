@@ -62,6 +62,10 @@ class Recording:
         """Counts one call of an operator."""
         if operator in GROUPED:
             self._tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator == "_foreach_mm":
+            # Below it a trace has these products, and a mode nothing.
+            for a, b in zip(*args[:2], strict=False):
+                self.note("mm", (a, b), {})
         if operator in OTHERS or operator in _INSIDE:
             self._tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator in OPERATORS:

@@ -163,6 +163,18 @@ def test_products_of_recurrent_and_bilinear_layers_are_said(tmp_path: Path) -> N
     assert said[0] in shapes_of([tmp_path / "trace.json"]).left_out
 
 
+@pytest.mark.skipif(not hasattr(torch, "_foreach_mm"), reason="new in 2.13")
+def test_products_of_a_list_of_matrices_are_those_of_its_trace(tmp_path: Path) -> None:
+    lists = [[torch.zeros(16, 64, dtype=BF16)] * 3, [torch.zeros(64, 32, dtype=BF16)] * 3]
+    with torch.profiler.profile(record_shapes=True, activities=[torch.profiler.ProfilerActivity.CPU]) as done:
+        torch._foreach_mm(*lists)
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with record(tmp_path / "shapes.csv"):
+        torch._foreach_mm(*lists)
+    listed = [shapes_of([tmp_path / name]).counts for name in ("trace.json", "shapes.csv")]
+    assert listed == [{Gemm.of(16, 32, 64, layout="nn"): 3}] * 2
+
+
 def test_products_inside_of_a_fused_layer_are_said(tmp_path: Path) -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
     with torch.inference_mode(), record(tmp_path / "shapes.csv") as recording:

@@ -101,3 +101,9 @@ def test_products_inside_of_one_of_8_bits_are_its_own(read: Read) -> None:
 
 def test_a_trace_of_very_many_threads_is_counted(read: Read) -> None:
     assert read(*(at(10, 2, "mm", BF16, thread) for thread in range(2_500))).counts == {Gemm.of(16, 128, 64): 2_500}
+
+
+@pytest.mark.parametrize("name", ["_scaled_grouped_mm_v2", "_mixed_dtypes_linear", "_sparse_semi_structured_addmm"])
+def test_products_of_newer_operators_are_left_out_and_said(read: Read, name: str) -> None:
+    found = read(event(f"aten::{name}", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16]))
+    assert (found.counts, list(found.left_out.values())) == ({}, [1])
