@@ -113,7 +113,9 @@ def as_outside(func: Any, args: Sequence[Any], made: Any, inside: bool) -> Any: 
         and func is not torch.ops.aten.detach.default and (inside or is_composed(func))
     ):  # fmt: skip
         for each in made if isinstance(made, list | tuple) else (made,):
-            each.requires_grad_()
+            # `contiguous` and its like return a copy at times, which is no view.
+            if _is_plain(each) and _is_plain(of) and torch._C._is_alias_of(each, of):
+                each.requires_grad_()
     return made
 
 
@@ -122,10 +124,14 @@ def is_composed(func: Any) -> bool:  # noqa: ANN401
     return not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.ADInplaceOrView)
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
+
+
 def _all_plain(values: Iterable[object], key: str) -> bool:
     """Whether all tensors are torch's own, strided, on devices of a key, as the key's kernels expect."""
     return all(
-        type(each) in _PLAIN and each.device.type == key.lower() and each.layout is torch.strided and not each.is_nested
+        _is_plain(each) and each.device.type == key.lower()
         for value in values for each in (value if isinstance(value, list | tuple) else (value,))
         if isinstance(each, Tensor)
     )  # fmt: skip

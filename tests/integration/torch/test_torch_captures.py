@@ -323,6 +323,9 @@ def test_a_transposed_batch_is_captured_as_the_matrix_that_torch_multiplies(made
             for transposed in (layer.weight.t(), layer.weight.mT, layer.weight.swapaxes(0, 1)):
                 assert torch.equal(across @ transposed, across @ layer.weight.t())
             assert not layer.weight.detach().mT.requires_grad
+            # What is a copy at times, as these, is no view then: as outside, its numbers may be read.
+            copies = layer.weight.float(), layer.weight.mT.contiguous(), layer.weight.mT.reshape(-1)
+            assert not any(copy.requires_grad for copy in copies)
     assert torch.allclose(found.float(), expected.float(), rtol=0.02, atol=0.2)
     assert StandIn.noted == [LISTED[0]] * 7
 

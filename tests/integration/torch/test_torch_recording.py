@@ -41,6 +41,9 @@ def test_a_batch_that_is_not_contiguous_is_the_matrix_that_torch_multiplies(tmp_
     with mode(), record(tmp_path / "shapes.csv"):
         layer(across)
         views = layer.weight.t(), layer.weight.mT, layer.weight.chunk(2)[0], layer.weight.detach().t()
+        if mode is not torch.enable_grad:
+            assert not layer.weight.float().requires_grad
+            assert not layer.weight.mT.reshape(-1).requires_grad
     assert [view.requires_grad for view in views] == [True, True, True, False]
     listed = [shapes_of([tmp_path / name]).counts for name in ("shapes.csv", "trace.json")]
     assert listed == [{Gemm.of(32, 32, 64): 1}] * 2
