@@ -67,7 +67,10 @@ class TokenCache:
         if not self.required:
             return LOCAL
         if authorization is None:
-            return _unauthorized("no token was sent: add the header 'Authorization: Bearer …'", "")
+            return _unauthorized(
+                "no token was sent: add the header 'Authorization: Bearer …'; commands and workers take it from "
+                "GEMMTUNE_TOKEN_FILE or GEMMTUNE_TOKEN, Client(url, token=…) sends it", ""
+            )  # fmt: skip
         scheme, _, secret = authorization.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _MOST_CHARACTERS:
             return _unauthorized("the Authorization header is not 'Bearer' followed by a token", "invalid_request")

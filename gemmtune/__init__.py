@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gemmtune.hidden import imports
+
 if TYPE_CHECKING:
     from gemmtune.client import Client, GemmtuneError
     from gemmtune.launching import launch
@@ -14,7 +16,8 @@ __all__ = ["Client", "GemmtuneError", "launch"]
 def __getattr__(name: str) -> object:
     # The command line imports this package, too, and does not need the client's HTTP library.
     if name == "launch":
-        from gemmtune import launching
+        with imports():
+            from gemmtune import launching
 
         return launching.launch
     if name == "torch":
@@ -22,7 +25,8 @@ def __getattr__(name: str) -> object:
 
         return gemmtune.torch
     if name in __all__:
-        from gemmtune import client
+        with imports():
+            from gemmtune import client
 
         return getattr(client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,8 @@
 """`python -m gemmtune` is `gemmtune`."""
 
-from gemmtune.command import main
+from gemmtune.hidden import imports
+
+with imports():
+    from gemmtune.command import main
 
 main()

@@ -10,12 +10,11 @@ from urllib.parse import quote
 import httpx2
 
 from gemmtune.managing import Managing
-from gemmtune.reading import PAGE, given
+from gemmtune.reading import PAGE, given, knobs_of, problems_of
 from tuner.fleet.service_client import ServiceClient, is_temporary
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
-_SHOWN: Final = '{"m": 16, "n": 4096, "k": 4096}'
 
 
 class GemmtuneError(Exception):
@@ -190,10 +189,11 @@ class Client(Managing):
             arch: in place of a device, as in `sm_89`.
 
         Raises:
+            ValueError: `knobs` names none, as a config's text.
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        body = {"problem": problem, "knobs": dict(knobs)} | given(device=device, family=family, arch=arch)
+        body = {"problem": problem, "knobs": knobs_of(knobs)} | given(device=device, family=family, arch=arch)
         return self._service.document("POST", "/v1/explain", body, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
@@ -291,13 +291,7 @@ def _listed(problems: object) -> list[dict[str, Any]]:
     Raises:
         GemmtuneError: it is no list of them.
     """
-    if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable):
-        detail = f"problems = {repr(problems)[:80]} is no list: give one, as in [{_SHOWN}]"
-        raise GemmtuneError(0, "bad-problem", detail)
-    listed = []
-    for place, each in enumerate(problems):
-        if not isinstance(each, Mapping):
-            detail = f"problems[{place}] = {repr(each)[:80]} names no fields: give each problem as in {_SHOWN}"
-            raise GemmtuneError(0, "bad-problem", detail)
-        listed.append(dict(each))
-    return listed
+    try:
+        return problems_of(problems)
+    except ValueError as error:
+        raise GemmtuneError(0, "bad-problem", str(error)) from error

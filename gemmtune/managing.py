@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from gemmtune.reading import PAGE, Document, Reading, given
+from gemmtune.reading import PAGE, Document, Reading, given, listed, mapped, problem_of, problems_of
 
 
 class Managing(Reading):
@@ -27,7 +27,7 @@ class Managing(Reading):
             idempotency_key: repeating it creates no second campaign.
 
         Raises:
-            ValueError: `devices` or `ladders` is one text instead of a list.
+            ValueError: `devices`, `problems` or `ladders` is no list, or a problem or `budget` names no fields.
             GemmtuneError: the campaign is invalid, or the service can't be reached.
         """
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
@@ -38,7 +38,7 @@ class Managing(Reading):
         self, name: str, devices: Sequence[str | Mapping[str, Any]], *, problems: Sequence[Mapping[str, Any]] = (),
         ladders: Sequence[str] = (), budget: Mapping[str, Any] | None = None, priority: int = 0,
     ) -> Document:  # fmt: skip
-        """What a campaign would take; nothing is created."""
+        """What a campaign would take; nothing is created. Takes and raises what `create_campaign` does."""
         body = _campaign(name, devices, problems, ladders, budget, priority)
         return self._service.document("POST", "/v1/campaigns:estimate", body)
 
@@ -89,8 +89,12 @@ class Managing(Reading):
         Args:
             problem: its fields.
             change: id in `best_history`.
+
+        Raises:
+            ValueError: `problem` names no fields.
         """
-        return self._order("/v1/best:rollback", {"problem": dict(problem), "device": device, "change": change})
+        body = {"problem": problem_of(problem), "device": device, "change": change}
+        return self._order("/v1/best:rollback", body)
 
     def importance(self, m: int, n: int, k: int, *, device: str | None = None, **fields: int | str) -> Document:
         """How much each knob matters for a problem, from its measurements."""
@@ -159,10 +163,13 @@ def _campaign(
     name: str, devices: Sequence[str | Mapping[str, Any]], problems: Sequence[Mapping[str, Any]],
     ladders: Sequence[str], budget: Mapping[str, Any] | None, priority: int,
 ) -> Document:  # fmt: skip
-    for argument, listed in (("devices", devices), ("ladders", ladders)):
-        if isinstance(listed, str):
-            raise ValueError(f"{argument} = {listed!r} is one text: give a list, as in [{listed!r}]")
-    named = [{"name": each} if isinstance(each, str) else dict(each) for each in devices]
-    body: Document = {"name": name, "devices": named, "problems": [dict(each) for each in problems],
-                      "ladders": list(ladders), "priority": priority}  # fmt: skip
-    return body | ({"budget": dict(budget)} if budget else {})
+    for argument, texts in (("devices", devices), ("ladders", ladders)):
+        if isinstance(texts, str):
+            raise ValueError(f"{argument} = {texts!r} is one text: give a list, as in [{texts!r}]")
+    named = [
+        {"name": each} if isinstance(each, str) else mapped(f"devices[{place}]", each, '{"name": "NVIDIA H200"}')
+        for place, each in enumerate(listed("devices", devices, "'NVIDIA H200'"))
+    ]
+    body: Document = {"name": name, "devices": named, "problems": problems_of(problems), "priority": priority,
+                      "ladders": listed("ladders", ladders, "'m=1..8192:x2 n=4096 k=4096'")}  # fmt: skip
+    return body | ({"budget": mapped("budget", budget, '{"candidates": 96}')} if budget else {})

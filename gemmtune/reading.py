@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,11 +12,64 @@ from tuner.fleet.service_client import ServiceClient
 #: Largest page that the service returns.
 PAGE: Final = 1_000
 Document = dict[str, Any]
+#: What a caller may write.
+_PROBLEM: Final = '{"m": 16, "n": 4096, "k": 4096}'
+_KNOBS: Final = '{"tile_m": 128, "stages": 4}'
 
 
 def given(**words: str | None) -> dict[str, str]:
     """The words that a caller gave; the service knows the defaults of others."""
     return {name: word for name, word in words.items() if word}
+
+
+def listed(name: str, items: object, shown: str) -> list[Any]:
+    """An argument that is a list.
+
+    Raises:
+        ValueError: it is one text, one mapping, or nothing to go through.
+    """
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
+        raise ValueError(f"{name} = {repr(items)[:80]} is no list: give one, as in [{shown}]")
+    return list(items)
+
+
+def mapped(name: str, fields: object, shown: str) -> dict[str, Any]:
+    """An argument that names fields, each with its value.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"{name} = {repr(fields)[:80]} names no fields: give them as in {shown}")
+    return dict(fields)
+
+
+def problems_of(problems: object) -> list[Document]:
+    """Problems as their fields.
+
+    Raises:
+        ValueError: they are no list of them.
+    """
+    return [mapped(f"problems[{place}]", each, _PROBLEM)
+            for place, each in enumerate(listed("problems", problems, _PROBLEM))]  # fmt: skip
+
+
+def problem_of(problem: object) -> Document:
+    """One problem as its fields.
+
+    Raises:
+        ValueError: it has none.
+    """
+    return mapped("problem", problem, _PROBLEM)
+
+
+def knobs_of(knobs: object) -> Document:
+    """Knobs with their values.
+
+    Raises:
+        ValueError: they are something else, such as a config's text.
+    """
+    return mapped("knobs", knobs, _KNOBS)
 
 
 class Reading:
@@ -70,7 +123,13 @@ class Reading:
     def ladder(
         self, n: int, k: int, *, device: str | None = None, ms: str | None = None, **fields: int | str
     ) -> Document:
-        """One weight at every M; `ms` are values of M, as in `1,16,4096`."""
+        """One weight at every M; `ms` are values of M, as in `1,16,4096`.
+
+        Raises:
+            ValueError: `ms` is a list.
+        """
+        if isinstance(ms, Iterable) and not isinstance(ms, str):
+            raise ValueError(f"ms = {repr(ms)[:80]} is no text: give values of M as in '1,16,4096'")
         return self._ask("/v1/ladder", n=n, k=k, device=device, ms=ms, **fields)
 
     def weights(self, device: str) -> list[Document]:
@@ -109,8 +168,8 @@ class Reading:
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], *, device: str | None = None,
         family: str | None = None, arch: str | None = None, **fields: int | str,
     ) -> Document:  # fmt: skip
-        """`explain`, with the state of every value of every knob."""
-        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs)}
+        """`explain`, with the state of every value of every knob; raises what that does."""
+        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": knobs_of(knobs)}
         words = given(device=device, family=family, arch=arch)
         return self._service.document("POST", "/v1/explain:neighbours", body | words)
 

@@ -6,7 +6,7 @@
 3    bad input: a shape, dtype, layout, arch, config, budget or setting outside its domain
 4    the device, its driver, the compiler, the cache or a recording can't be used
 5    the store can't be opened or written, or standard output has no space left
-6    nothing correct was found, so nothing can be served; no such campaign or worker
+6    nothing correct was found, so nothing can be served; no such campaign or worker, or one that is gone
 7    the service refused, or doesn't answer
 130  interrupted; the same command resumes
 141  nobody reads the output any more, as behind `head`

@@ -139,7 +139,10 @@ class Settings(BaseModel):
         try:
             return _expanded(self.token_file).read_text().strip() or None
         except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"GEMMTUNE_TOKEN_FILE = {self.token_file}: {error}; write the token into it") from error
+            why = "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror
+            raise SettingsError(
+                f"GEMMTUNE_TOKEN_FILE = {self.token_file}: {why}; name a file with what `gemmtune token create` printed"
+            ) from error
 
     @property
     def db_url(self) -> str:

@@ -9,10 +9,13 @@ try:
 except ImportError as error:
     raise ImportError("gemmtune.torch needs PyTorch: pip install 'gemmtune[torch]'") from error
 
-from gemmtune.torch.installed import Installed, install
-from gemmtune.torch.op import gemm
-from gemmtune.torch.operands import Refused
-from gemmtune.torch.recording import Recording, record
-from gemmtune.torch.sources import configure
+from gemmtune.hidden import imports as _imports
+
+with _imports():
+    from gemmtune.torch.installed import Installed, install
+    from gemmtune.torch.op import gemm
+    from gemmtune.torch.operands import Refused
+    from gemmtune.torch.recording import Recording, record
+    from gemmtune.torch.sources import configure
 
 __all__ = ["Installed", "Recording", "Refused", "configure", "gemm", "install", "record"]

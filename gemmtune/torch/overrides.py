@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,6 +72,7 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, overridden: Overridden) -> None:
         super().__init__()
         self._overridden = overridden
+        self._inside = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -81,8 +82,12 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
         if func in _WHOLE and _all_plain((*args, *kwargs.values()), self._overridden.key):
-            with self:
-                return func.decompose(*args, **kwargs)
+            outer, self._inside = self._inside, True
+            try:
+                with self:
+                    return func.decompose(*args, **kwargs)
+            finally:
+                self._inside = outer
         overload, place = _OPERATORS.get(func, ("", 0))
         if overload in self._overridden.overloads and _all_plain((*args, *kwargs.values()), self._overridden.key):
             a, b = args[place : place + 2]
@@ -90,13 +95,43 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
                 found = self._overridden.computed(overload, args, kwargs)
                 if found is not None:
                     return found
-        return func(*args, **kwargs)
+        return as_outside(func, args, func(*args, **kwargs), self._inside)
+
+
+def as_outside(func: Any, args: Sequence[Any], made: Any, inside: bool) -> Any:  # noqa: ANN401
+    """What an operator made in a mode, in inference: its view requires a gradient as outside of modes.
+
+    `matmul` decides by that whether a linear layer's batch is one matrix, or a batch of them.
+
+    Args:
+        inside: whether the mode runs it as a part of another operator.
+    """
+    of = args[0] if args else None
+    # Of what is not composed, torch makes views by itself, once the mode has returned it.
+    if (
+        isinstance(of, Tensor) and of.requires_grad and getattr(func, "is_view", False)
+        and func is not torch.ops.aten.detach.default and (inside or is_composed(func))
+    ):  # fmt: skip
+        for each in made if isinstance(made, list | tuple) else (made,):
+            # `contiguous` and its like return a copy at times, which is no view.
+            if _is_plain(each) and _is_plain(of) and torch._C._is_alias_of(each, of):
+                each.requires_grad_()
+    return made
+
+
+def is_composed(func: Any) -> bool:  # noqa: ANN401
+    """Whether an operator only calls others: torch makes no view of what it returns."""
+    return not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.ADInplaceOrView)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _all_plain(values: Iterable[object], key: str) -> bool:
     """Whether all tensors are torch's own, strided, on devices of a key, as the key's kernels expect."""
     return all(
-        type(each) in _PLAIN and each.device.type == key.lower() and each.layout is torch.strided and not each.is_nested
+        _is_plain(each) and each.device.type == key.lower()
         for value in values for each in (value if isinstance(value, list | tuple) else (value,))
         if isinstance(each, Tensor)
     )  # fmt: skip

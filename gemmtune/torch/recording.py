@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmtune.named import path_of
 from gemmtune.torch.calls import tf32
 from gemmtune.torch.operands import Refused, output_dtype, problem_of, scaling_of, strides_of
+from gemmtune.torch.overrides import as_outside, is_composed
 from space.errors import ProblemError
 from tuner.files import check_exportable, export_file
 from tuner.tables.importers.products import (
@@ -61,6 +62,10 @@ class Recording:
         """Counts one call of an operator."""
         if operator in GROUPED:
             self._tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator == "_foreach_mm":
+            # Below it a trace has these products, and a mode nothing.
+            for a, b in zip(*args[:2], strict=False):
+                self.note("mm", (a, b), {})
         if operator in OTHERS or operator in _INSIDE:
             self._tally.leave_out(f"products of {operator}, which gemmtune does not read")
         if operator in OPERATORS:
@@ -107,6 +112,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
+        self._inside = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if isinstance(func, HigherOrderOperator):
@@ -114,14 +120,23 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **(kwargs or {}))
         if func.namespace == "aten" and func._can_decompose():
             # Without autograd, which inference mode and its tensors lack, `linear` and `matmul` arrive whole.
-            with self:
-                return func.decompose(*args, **(kwargs or {}))
+            return self._decomposed(func, args, kwargs or {})
         if func.namespace == "gemmtune":
             names = (argument.name for argument in func._schema.arguments)
             self._recording.note_gemm(**dict(zip(names, args, strict=False)), **(kwargs or {}))
         else:
             self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        return as_outside(func, args, func(*args, **(kwargs or {})), self._inside)
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        outer = self._inside
+        # Of what others return, as `chunk`, torch makes views by itself.
+        self._inside = outer or is_composed(func)
+        try:
+            with self:
+                return func.decompose(*args, **kwargs)
+        finally:
+            self._inside = outer
 
 
 class _Eager:

@@ -10,6 +10,7 @@
 
 static const char* device_name = "NVIDIA H200";
 static bool loads = true;
+static CUresult current = CUDA_SUCCESS;
 static CUdeviceptr next_address = 0x30000;
 static int sizes[16], size_count = 0, size_next = 0;
 
@@ -21,7 +22,7 @@ CUresult cuGetErrorName(CUresult, const char** name) {
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
     *device = 0;
-    return CUDA_SUCCESS;
+    return current;
 }
 CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {

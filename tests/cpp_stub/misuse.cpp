@@ -24,6 +24,13 @@ int main(int, char** words) {
     gemmtune::Kernel kernel;
     say("unloaded", kernel.launch(nullptr, {}));
     gemmtune::Bundle bundle;
+    current = CUDA_ERROR_NOT_INITIALIZED;
+    say("before cuInit", bundle.load(words[1]));
+    current = CUDA_ERROR_INVALID_CONTEXT;
+    say("no context", bundle.load(words[1]));
+    current = CUDA_ERROR_NOT_FOUND;
+    say("no device", bundle.load(words[1]));
+    current = CUDA_SUCCESS;
     say("bundle", bundle.load(words[1]));
     say("kernel", kernel.load(bundle, words[3]));
     say("again", kernel.load(bundle, words[3]));

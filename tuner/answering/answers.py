@@ -230,7 +230,7 @@ def recorded(best: Best) -> Answer:
 def _under_another(found: Answer, policy: Policy) -> Answer:
     """An answer under another policy than the one asked for."""
     # Of a recording only the best that is served is kept at hand, whatever its finals were timed under.
-    none = "no best of the recordings is" if found.source == "recorded" else "nothing was measured"
+    none = "no recorded best of this problem is" if found.source == "recorded" else "nothing was measured"
     return replace(found, why=f"{none} under {policy.value}; {found.why}")
 
 

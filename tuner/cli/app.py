@@ -25,7 +25,7 @@ from workers.errors import WorkerError
 _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
     (exits.EXIT_NOTHING,
      (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign,
-      errors.UnknownWorker)),
+      errors.WorkerGone)),
     (exits.EXIT_STORE, (errors.StoreError, errors.ExportError, errors.TableError)),
     (exits.EXIT_DEVICE, (errors.DeviceError, WorkerError)),
     (exits.EXIT_SERVICE, (errors.FleetError,)),

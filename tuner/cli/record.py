@@ -14,7 +14,7 @@ import typer
 
 from space.errors import ProblemError
 from space.problem import Problem
-from tuner.cli.options import Db, Device, Json, open_store
+from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import notes, say
 from tuner.cli.tune import say_device
 from tuner.counts import counted
@@ -33,6 +33,7 @@ from workers.recording import check_folder, check_writable, file_name, read_reco
 
 _LINE_EVERY = 50
 _MOST_CHARACTERS: Final = 64 << 20
+_MOST_NAMES: Final = 20
 _SHOWN: Final = '{"name": "square", "m": 4096, "n": 4096, "k": 4096}'
 _PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
 Listed = TypeVar("Listed")
@@ -43,7 +44,7 @@ def record(
     out: Annotated[Path, typer.Option(help="Output folder.")],
     only: Annotated[list[str] | None, typer.Option(help="Problem to record; repeatable. \\[default: all]")] = None,
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
-    device: Device = "cuda:0",
+    device: Annotated[str, typer.Option(help="auto or cuda:0: what is replayed can't be recorded.")] = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
     turns: Annotated[
         int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides; 0: no finals.", min=0)
@@ -169,7 +170,8 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
             raise ProblemError(f"{path}, entry {number} has no name: name each problem, as in {_SHOWN}")
     named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
     if missing := set(only or ()) - {name for name, _ in named}:
-        raise ProblemError(f"{', '.join(sorted(missing))}: not in {path}")
+        has = ", ".join(name for name, _ in named[:_MOST_NAMES]) + (", …" if len(named) > _MOST_NAMES else "")
+        raise ProblemError(f"--only {', '.join(sorted(missing))} is not in {path}: it has {has}")
     return [(name, problem) for name, problem in named if not only or name in only]
 
 

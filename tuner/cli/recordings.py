@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
+from space.errors import ConfigError
 from tuner.cli.commands import group
 from tuner.cli.options import AUTO, Db, DeviceName, Json, existing_store
 from tuner.cli.output import console, emit, say
@@ -61,7 +62,7 @@ def export(
     same names.
     """
     if format not in FORMATS:
-        raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+        raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     if format == "json":
         _export_table(out, _files(source), as_json)
         return
@@ -123,7 +124,8 @@ def _files(source: Path | None) -> list[Path]:
     given = _given(source)
     files = [given] if given.is_file() else sorted(given.glob("**/*.parquet"))
     if not files:
-        raise RecordingError(f"{given} contains no recording: give a .parquet file, or a folder with some")
+        found = "contains no recording" if given.exists() else "is not there"
+        raise RecordingError(f"{given} {found}: give a .parquet file, or a folder with some")
     return files
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
 from tuner.cli.output import notes
 from tuner.tables.importers import shapes_of
 from tuner.tables.importers.source import Asked
@@ -37,8 +39,14 @@ def asked_of(ms: str | None, tp: int, tf32: bool, block_scaled_as: str) -> Asked
     """What the options ask of sources.
 
     Raises:
-        ProblemError: `ms` is not a list of extents.
+        ProblemError: `ms` is not a list of extents, or `block_scaled_as` is no dtype.
     """
+    if block_scaled_as:
+        try:
+            Gemm.of(1, 1, 1, block_scaled_as)
+        except ProblemError as error:
+            # The line of a log that is read first is not at fault.
+            raise ProblemError(f"--block-scaled-as: {error}") from error
     return Asked(tuple(rows_of(ms)) if ms else (), tp, tf32, block_scaled_as)
 
 

@@ -311,10 +311,11 @@ class ServiceClient:
 
     def _sendable(self, headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not carried(value):
+            # What callers hand on may be of any type.
+            if not isinstance(value, str) or not carried(value):
                 detail = (
-                    f"{name} is {value[:80]!r}, which no header carries: use printable ASCII characters, and no space "
-                    "at either end"
+                    f"{name} is {repr(value)[:80]}, which no header carries: use printable ASCII characters in a text, "
+                    "and no space at either end"
                 )
                 raise self._error_of(0, "bad-header", detail)
         return dict(headers)

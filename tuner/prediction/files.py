@@ -26,6 +26,8 @@ from workers.errors import make_room_or
 SHIPPED: Final = Path(__file__).resolve().parent / "trained"
 #: Largest model file; models ship in the package.
 MOST_BYTES: Final = 8 * 10**6
+#: How an archive of arrays begins.
+_ZIP: Final = b"PK\x03\x04"
 _FACTS: Final = "facts"
 _FOREST: Final = ("roots", "feature", "threshold", "right", "value")
 _PROBLEMS: Final = ("problem_rows", "levels")
@@ -89,8 +91,13 @@ def load(path: Path) -> LearnedModel:
         ModelError: the file is missing, damaged, or of another version.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with path.open("rb") as file:
+            # Of any other file NumPy says that it holds pickled objects, and how to load these.
+            if file.read(len(_ZIP)) != _ZIP:
+                raise ValueError("it is no NumPy archive")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
         count = sum(name.endswith(f".{_FACTS}") for name in arrays) + 1
         model, *beside = (_read(arrays, place) for place in range(count))
     except FileNotFoundError as error:

@@ -182,6 +182,8 @@ def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None)
 def _recorded_folder(name: str, config: Settings) -> Path:
     folder = config.recorded_dir / name
     if not folder.is_dir():
-        known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config)) or "none"
-        raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: there are {known}")
+        known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config))
+        none = "there are none: set GEMMTUNE_RECORDED_DIR to a folder of sets, or unset it for those that ship"
+        which = f"there are {known}" if known else none
+        raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: {which}")
     return folder

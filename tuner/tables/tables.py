@@ -113,6 +113,13 @@ def read_document(path: Path) -> dict[str, Any]:
     return document_in(content, path)
 
 
+def other_than_a_table(schema: object) -> str:
+    """What a document of another schema is, and what to name in its place, for the end of a sentence."""
+    if str(schema).startswith("gemmtune.bundle/"):
+        return "a bundle's manifest, not a table: name the bundle's folder, or its table.json where a file is read"
+    return f"a {schema!r}, not a {SCHEMA!r}: export it again"
+
+
 def document_in(content: bytes, path: Path) -> dict[str, Any]:
     """A table's document from a file's bytes, whose schema and hash are checked.
 
@@ -125,7 +132,7 @@ def document_in(content: bytes, path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(content)
         if document["schema"] != SCHEMA:
-            raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
+            raise TableError(f"{path} is {other_than_a_table(document['schema'])}")
         if content_of(document) != document["content"]:
             raise TableError(f"{path} was changed: its content does not match its hash; export it again")
         return document

@@ -3,6 +3,13 @@
 # cmake -Dgemmtune_DIR=$(python -c "import gemmtune, pathlib; print(pathlib.Path(gemmtune.__file__).parent / 'cpp/cmake')")
 include(CMakeFindDependencyMacro)
 find_dependency(CUDAToolkit)
+# A toolkit from a package manager may come without the stub of libcuda, and without a driver there is no other one.
+if(NOT TARGET CUDA::cuda_driver)
+  set(gemmtune_FOUND FALSE)
+  set(gemmtune_NOT_FOUND_MESSAGE
+    "CUDA's toolkit is here without libcuda.so: install the driver, or the toolkit's stubs, as in lib64/stubs.")
+  return()
+endif()
 if(NOT TARGET gemmtune::gemmtune)
   add_library(gemmtune::gemmtune INTERFACE IMPORTED)
   set_target_properties(gemmtune::gemmtune PROPERTIES

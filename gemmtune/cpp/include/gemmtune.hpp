@@ -1,7 +1,8 @@
 // gemmtune.hpp: runs the kernels of a bundle (`gemmtune export --format bundle`) on the CUDA driver API alone.
 //
 // A plan is a launch as data: argument bytes, tensor-map boxes, and the places where addresses are written. This header
-// patches plans; it knows nothing of configs and plans nothing itself. Errors are values. Needs C++17.
+// patches plans; it knows nothing of configs and plans nothing itself. Errors are values. Needs C++17, and a CUDA context
+// that is current in the calling thread.
 //
 //     gemmtune::Bundle bundle;
 //     if (auto error = bundle.load("bundle")) return fail(error.message);

@@ -266,7 +266,7 @@ def test_a_measurement_of_the_store_precedes_a_recording(tmp_path: Path) -> None
 def test_a_policy_that_was_not_recorded_is_told(fresh: Shell) -> None:
     found = fresh("best", RECORDED, "--policy", "sustained", "--json").json
     assert (found["source"], found["policy"]) == ("recorded", "rounds")
-    assert found["why"].startswith("no best of the recordings is under sustained; from a recording")
+    assert found["why"].startswith("no recorded best of this problem is under sustained; from a recording")
 
 
 def test_a_recording_under_many_policies_answers_under_the_one_that_decides_and_does_not_deny_the_others(
@@ -277,7 +277,7 @@ def test_a_recording_under_many_policies_answers_under_the_one_that_decides_and_
                for m, _ in read_recording(SHIPPED / "h200_suite" / name).measurements)  # fmt: skip
     found = fresh("best", shape, "--policy", "burst", "--json").json
     assert (found["source"], found["policy"]) == ("recorded", "sustained")
-    assert found["why"].startswith("no best of the recordings is under burst; from a recording")
+    assert found["why"].startswith("no recorded best of this problem is under burst; from a recording")
 
 
 def test_of_two_recordings_the_one_under_the_deciding_policy_answers(fresh: Shell) -> None:

@@ -210,6 +210,14 @@ def test_what_is_not_there_has_one_exit_code(shell: CampaignShell, words: str) -
     assert said.sentence.startswith("gemmtune: there is no ")
 
 
+def test_a_worker_that_has_left_is_no_service_that_refuses(shell: CampaignShell) -> None:
+    with Store.open(f"sqlite:///{shell.environment['GEMMTUNE_DB']}") as store:
+        left = (workers := Workers(store, BY_HAND)).register("node-9", facts()).worker_id
+        workers.leave(left)
+    said = shell("worker", "drain", str(left))
+    assert (said.code, said.sentence.startswith(f"gemmtune: worker {left} is gone: `gemmtune worker")) == (6, True)
+
+
 @pytest.mark.parametrize(
     ("change", "fix"), [("pause", "`gemmtune campaign resume 1`, then run it again"), ("cancel", "--again creates")]
 )

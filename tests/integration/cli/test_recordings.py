@@ -17,12 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from gemmtune.command import app
-from space.errors import ProblemError
+from space.errors import ConfigError, ProblemError
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.shell import Ran, Shell
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
-from tuner.cli.record import part_of, shared
+from tuner.cli.record import part_of, read_problems, shared
 from tuner.cli.recordings import list_
 from tuner.errors import ExportError, NothingCorrect
 from tuner.evidence.store import Store
@@ -287,13 +287,22 @@ def test_without_a_gpu_nothing_can_be_recorded(
     assert ran.sentence.endswith("(libcuda.so.1 with a GPU): run it on the machine of the card")
 
 
+def test_what_cannot_be_recorded_is_not_offered(tmp_path: Path) -> None:
+    """`record` refuses every recording, which its help named among the devices."""
+    assert "recorded:" not in CliRunner().invoke(app, ["record", "--help"]).output
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps([{"name": name, "m": 8, "n": 8, "k": 8} for name in ("square", "few rows")]))
+    with pytest.raises(ProblemError, match=r"--only squar is not in .*list.json: it has square, few rows$"):
+        read_problems(listed, ["squar"])
+
+
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="contains no recording"):
         run("list", tmp_path)
 
 
 def test_an_unknown_format_is_one_sentence(recording: Path, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="format 'csv' is unknown: use one of t4"):
+    with pytest.raises(ConfigError, match="format 'csv' is unknown: use one of t4"):
         run("export", recording, "--out", tmp_path, "--format", "csv")
 
 

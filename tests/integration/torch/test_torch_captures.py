@@ -313,6 +313,23 @@ def test_linear_layers_without_autograd_are_looked_into(made: installed.Installe
     assert StandIn.noted[:2] == [LISTED[1], LISTED[0]]
 
 
+def test_a_transposed_batch_is_captured_as_the_matrix_that_torch_multiplies(made: installed.Installed) -> None:
+    """A decomposition that forgets that the weight requires a gradient makes it a batch, which torch never runs."""
+    layer, across = torch.nn.Linear(64, 32, dtype=BF16), torch.randn(2, 8, 64).to(BF16).transpose(0, 1)
+    with torch.inference_mode():
+        expected = layer(across)
+        with captured():
+            found = layer(across)
+            for transposed in (layer.weight.t(), layer.weight.mT, layer.weight.swapaxes(0, 1)):
+                assert torch.equal(across @ transposed, across @ layer.weight.t())
+            assert not layer.weight.detach().mT.requires_grad
+            # What is a copy at times, as these, is no view then: as outside, its numbers may be read.
+            copies = layer.weight.float(), layer.weight.mT.contiguous(), layer.weight.mT.reshape(-1)
+            assert not any(copy.requires_grad for copy in copies)
+    assert torch.allclose(found.float(), expected.float(), rtol=0.02, atol=0.2)
+    assert StandIn.noted == [LISTED[0]] * 7
+
+
 def test_what_is_no_plain_tensor_is_passed_on(made: installed.Installed) -> None:
     a, b = operands(16, 32, 64)
     sparse = a.to_sparse()

@@ -30,6 +30,25 @@ def test_recorded_products_are_a_list_with_counts(tmp_path: Path, mode: Any) -> 
     assert sum(recording.shapes.left_out.values()) == 1
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_batch_that_is_not_contiguous_is_the_matrix_that_torch_multiplies(tmp_path: Path, mode: Any) -> None:  # noqa: ANN401
+    """As in a mixer, whose layers see the transposed batch; without a gradient to compute it would be a batch."""
+    layer, across = torch.nn.Linear(64, 32, dtype=BF16), torch.zeros(2, 16, 64, dtype=BF16).transpose(0, 1)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with mode(), torch.profiler.profile(record_shapes=True, activities=activities) as done:
+        layer(across)
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with mode(), record(tmp_path / "shapes.csv"):
+        layer(across)
+        views = layer.weight.t(), layer.weight.mT, layer.weight.chunk(2)[0], layer.weight.detach().t()
+        if mode is not torch.enable_grad:
+            assert not layer.weight.float().requires_grad
+            assert not layer.weight.mT.reshape(-1).requires_grad
+    assert [view.requires_grad for view in views] == [True, True, True, False]
+    listed = [shapes_of([tmp_path / name]).counts for name in ("shapes.csv", "trace.json")]
+    assert listed == [{Gemm.of(32, 32, 64): 1}] * 2
+
+
 def test_a_program_that_fails_writes_nothing(tmp_path: Path) -> None:
     def program() -> None:
         with record(tmp_path / "shapes.csv"):
@@ -51,6 +70,26 @@ def test_a_program_that_changes_its_folder_finds_its_list_where_it_began(
         monkeypatch.chdir(tmp_path / "run")
     assert shapes_of([tmp_path / "shapes.csv"]).counts == {Gemm.of(8, 8, 8): 1}
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_autocast_and_vmap_call_a_product_once(tmp_path: Path) -> None:
+    a, b, w = torch.zeros(2, 16, 64), torch.zeros(2, 64, 32), torch.zeros(64, 32)
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=BF16):
+            torch.bmm(a, b)
+            torch.bmm(a.to(BF16), b.to(BF16))
+        torch.vmap(lambda each: torch.mm(each, w.to(BF16)))(a.to(BF16))
+
+    with torch.profiler.profile(record_shapes=True, activities=[torch.profiler.ProfilerActivity.CPU]) as done:
+        program()
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with record(tmp_path / "shapes.csv"):
+        program()
+    listed = [shapes_of([tmp_path / name]) for name in ("trace.json", "shapes.csv")]
+    expected = {Gemm.of(16, 32, 64, layout="nn", batch=2): 2, Gemm.of(32, 32, 64, layout="nn"): 1}
+    assert [found.counts for found in listed] == [expected] * 2
+    assert not any(found.left_out for found in listed)
 
 
 def test_the_profilers_own_trace_is_read(tmp_path: Path) -> None:
@@ -125,6 +164,18 @@ def test_products_of_recurrent_and_bilinear_layers_are_said(tmp_path: Path) -> N
         layer(x)
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
     assert said[0] in shapes_of([tmp_path / "trace.json"]).left_out
+
+
+@pytest.mark.skipif(not hasattr(torch, "_foreach_mm"), reason="new in 2.13")
+def test_products_of_a_list_of_matrices_are_those_of_its_trace(tmp_path: Path) -> None:
+    lists = [[torch.zeros(16, 64, dtype=BF16)] * 3, [torch.zeros(64, 32, dtype=BF16)] * 3]
+    with torch.profiler.profile(record_shapes=True, activities=[torch.profiler.ProfilerActivity.CPU]) as done:
+        torch._foreach_mm(*lists)
+    done.export_chrome_trace(str(tmp_path / "trace.json"))
+    with record(tmp_path / "shapes.csv"):
+        torch._foreach_mm(*lists)
+    listed = [shapes_of([tmp_path / name]).counts for name in ("trace.json", "shapes.csv")]
+    assert listed == [{Gemm.of(16, 32, 64, layout="nn"): 3}] * 2
 
 
 def test_products_inside_of_a_fused_layer_are_said(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -228,7 +229,7 @@ def test_a_batch_may_be_anything_that_can_be_gone_through_once() -> None:
         (None, "problems = None is no list"),
         ({"m": 1, "n": 2, "k": 3}, "problems = .* is no list: give one, as in"),
         ("m=1", "problems = 'm=1' is no list"),
-        ([{"m": 1, "n": 2, "k": 3}, (1, 2, 3)], r"problems\[1\] = \(1, 2, 3\) names no fields: give each"),
+        ([{"m": 1, "n": 2, "k": 3}, (1, 2, 3)], r"problems\[1\] = \(1, 2, 3\) names no fields: give them"),
         ([{"m": math.nan}], "is no JSON .*: give texts, finite numbers"),
         ([{"m": np.float32(4)}], "is no JSON .*: give texts, finite numbers"),
     ],
@@ -247,6 +248,37 @@ def test_one_text_is_no_list_of_devices_or_ladders(order: str) -> None:
         ask("rows", "NVIDIA H200", ladders=["m=1 n=2 k=3"])
     with pytest.raises(ValueError, match="ladders = 'm=1 n=2 k=3' is one text"):
         ask("rows", ["NVIDIA H200"], ladders="m=1 n=2 k=3")
+
+
+#: Orders and questions that Python itself refused, with words about dictionaries.
+NO_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
+    ("create_campaign", {"devices": None}, "devices = None is no list: give one, as in ['NVIDIA H200']"),
+    ("create_campaign", {"devices": [3]}, "devices[0] = 3 names no fields: give them as in"),
+    ("create_campaign", {"problems": {"m": 1, "n": 2, "k": 3}}, "problems = {'m': 1, 'n': 2, 'k': 3} is no list"),
+    ("create_campaign", {"problems": ["1x2x3"]}, "problems[0] = '1x2x3' names no fields: give them as in {"),
+    ("estimate_campaign", {"problems": [(1, 2, 3)]}, "problems[0] = (1, 2, 3) names no fields"),
+    ("estimate_campaign", {"budget": 96}, """budget = 96 names no fields: give them as in {"candidates": 96}"""),
+    ("explain", {"knobs": "stages=4"}, "knobs = 'stages=4' names no fields: give them as in {"),
+    ("explain_neighbours", {"knobs": None}, "knobs = None names no fields"),
+    ("roll_back_best", {"problem": "1x2x3"}, "problem = '1x2x3' names no fields"),
+    ("ladder", {"ms": [1, 2]}, "ms = [1, 2] is no text: give values of M as in '1,16,4096'"),
+]
+RIGHT: dict[str, dict[str, Any]] = {
+    "create_campaign": {"name": "rows", "devices": ["h200"]}, "estimate_campaign": {"name": "rows", "devices": []},
+    "explain": {"m": 1, "n": 2, "k": 3}, "explain_neighbours": {"m": 1, "n": 2, "k": 3},
+    "roll_back_best": {"device": "h200", "change": 1}, "ladder": {"n": 2, "k": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("order", "wrong", "said"), NO_ARGUMENTS, ids=lambda each: str(each)[:40])
+def test_an_argument_of_another_type_is_named(order: str, wrong: dict[str, Any], said: str) -> None:
+    with saying(httpx2.Response(200, json={})) as one, pytest.raises(ValueError, match=re.escape(said)):
+        getattr(one, order)(**RIGHT[order] | wrong)
+
+
+def test_what_is_no_text_is_carried_by_no_header() -> None:
+    with saying(httpx2.Response(200, json={})) as one, pytest.raises(GemmtuneError, match="Idempotency-Key is 3"):
+        one.create_campaign("rows", ["h200"], idempotency_key=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", ["\n", "é", "\t"])

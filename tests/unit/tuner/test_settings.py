@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,18 @@ def test_the_home_of_a_user_who_is_not_there_is_one_sentence(tmp_path: Path, var
     )  # fmt: skip
     with pytest.raises(SettingsError, match="write the whole path"):
         _ = Settings(token_file=Path("~nobody-here/token")).secret
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file or directory"), (b"\xff\xfe", "it is no text")])
+def test_a_token_file_that_holds_none_is_named_once_with_the_fix(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    path = tmp_path / "token"
+    if content:
+        path.write_bytes(content)
+    said = f"GEMMTUNE_TOKEN_FILE = {path}: {why}; name a file with what `gemmtune token create` printed"
+    with pytest.raises(SettingsError, match=f"^{re.escape(said)}$"):
+        _ = Settings(token_file=path).secret
 
 
 @pytest.mark.parametrize("command", ["best 64x64x64", "tune 4096x4096x4096", "doctor"])

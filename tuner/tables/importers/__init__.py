@@ -45,19 +45,23 @@ def shapes_of(paths: Iterable[Path], asked: Asked = Asked()) -> Shapes:  # noqa:
 
     Raises:
         ProblemError: a file can't be read, no importer recognizes it, values of M were asked for and no file leaves M
-            open, or GPUs that share layers and no file is of a model.
+            open, GPUs that share layers and no file is of a model, or a dtype for an engine's products and no file has
+            any.
     """
-    models, logs, found = False, False, []
+    models, logs, engine, found = False, False, False, []
     for source in map(Source, paths):
         found.append(_of_file(source, asked))
         models = models or huggingface.recognizes(source)
         logs = logs or engines.is_log(source)
+        engine = engine or engines.recognizes(source)
     if asked.tp > 1 and not models:
         raise ProblemError("--tp cuts the layers of a model's config.json, and none was given: other files list what "
                            "each GPU multiplies; leave it out")  # fmt: skip
     if asked.ms and not (models or logs):
         raise ProblemError("--m is for files that leave M open, a model's config.json or an engine's log, and none was "
                            "given: leave it out")  # fmt: skip
+    if asked.block_scaled_as and not engine:
+        raise ProblemError("--block-scaled-as is for an engine's log or its config, and none was given: leave it out")
     return merged(found)
 
 

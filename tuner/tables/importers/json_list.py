@@ -11,7 +11,7 @@ from tuner.tables.entries import content_of
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.problems import count_of, from_fields
 from tuner.tables.shapes import Shapes, Tally
-from tuner.tables.tables import SCHEMA
+from tuner.tables.tables import SCHEMA, other_than_a_table
 
 READS: Final = "a JSON list of objects with the fields of a problem, or a table that `gemmtune export` wrote"
 _MOST_CHARACTERS: Final = 256 << 20
@@ -46,7 +46,7 @@ def read(source: Source, asked: Asked) -> Shapes:
 
 def _of_table(document: dict[str, Any], where: str) -> Shapes:
     if document["schema"] != SCHEMA:
-        raise ProblemError(f"{where} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
+        raise ProblemError(f"{where} is {other_than_a_table(document['schema'])}")
     tally = Tally()
     try:
         keys = [entry["problem"]["key"] for entry in document["entries"]] + list(document.get("library") or ())

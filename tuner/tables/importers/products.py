@@ -20,11 +20,12 @@ ADDING: Final = frozenset({"addmm", "addmm_", "baddbmm", "baddbmm_"})
 #: beta and alpha where a call says none.
 FACTORS: Final = (1.0, 1.0)
 #: Operators that multiply matrices in groups, each group with its own B.
-GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "grouped_mm")
+GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "grouped_mm")
 #: Other operators that multiply matrices.
 OTHERS: Final = frozenset({
     "mv", "addmv", "_addmm_activation", "_scaled_mm_v2", "_weight_int4pack_mm", "_weight_int8pack_mm",
-    "_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_linear", "_cudnn_rnn",
+    "_weight_int4pack_mm_with_scales_and_zeros", "_mixed_dtypes_linear", "_dyn_quant_matmul_4bit", "_cslt_sparse_mm",
+    "_sparse_semi_structured_mm", "_sparse_semi_structured_addmm", "_sparse_semi_structured_linear", "_cudnn_rnn",
     "_cudnn_rnn_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
 })  # fmt: skip
 #: Our name for each dtype of torch, its profiler and TunableOp.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from space.errors import ProblemError
@@ -23,6 +25,8 @@ _SCALARS: Final = 2
 _SCALAR_TYPES: Final = {
     "3": "int32", "5": "float16", "6": "float32", "15": "bfloat16", "23": "float8_e5m2", "24": "float8_e4m3fn",
 }  # fmt: skip
+_EIGHT_BITS: Final = ("_scaled_mm", "_int_mm")
+_MOST_THREADS: Final = 1_000
 #: Dimensions of a tensor of torch.
 _MOST_DIMENSIONS: Final = 64
 _GAP: Final = re.compile(r"[ \t\r\n,]*")
@@ -41,6 +45,7 @@ def read(source: Source, asked: Asked) -> Shapes:
         ProblemError: the file is not a trace, is cut off, or has no shapes.
     """
     tally, named, shaped = Tally(), 0, 0
+    calls = _Calls()
     for number, event in _events(source):
         operator = str(event.get("name", "")).removeprefix("aten::")
         arguments = event.get("args")
@@ -62,11 +67,61 @@ def read(source: Source, asked: Asked) -> Shapes:
             fast = len(concrete) <= _FAST or str(concrete[_FAST]) == "True"
             output = _output(operator, concrete, arrays[0])
             factors = _factors(concrete) if operator in ADDING else FACTORS
-            count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast, factors=factors)
+            counted = partial(count_product, tally, operator, arrays, output, place, asked.tf32)
+            calls.add(event, operator, partial(counted, fast=fast, factors=factors))
+    calls.end()
     if named and not shaped:
         raise ProblemError(f"{source.path} has {named:,} products without shapes: record with record_shapes=True")
     tally.note("replayed CUDA graphs do not appear in a trace: record with graphs off")
     return tally.shapes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a product's operator, from when to when it ran, and what counts it."""
+
+    began: float
+    ended: float
+    operator: str
+    count: Callable[[], None]
+
+    def holds(self, other: _Call) -> bool:
+        """Whether another call of the same thread ran inside of this one."""
+        inside = self.began <= other.began and other.ended <= self.ended
+        return inside and (self.began, self.ended) != (other.began, other.ended)
+
+
+class _Calls:
+    """Counts products in the order of their calls, without the calls that only called them again.
+
+    Under autocast an operator is called with what it was given, and, inside of that, with what it computes; under
+    `vmap` for one sample, and inside for all. Products inside of one of 8-bit numbers compute it for the processor.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], _Call] = {}
+
+    def add(self, event: Mapping[str, Any], operator: str, count: Callable[[], None]) -> None:
+        """One more; a trace has what is inside of a call after that call."""
+        began, took = event.get("ts"), event.get("dur")
+        if not isinstance(began, int | float) or not isinstance(took, int | float):
+            return count()
+        call = _Call(began, began + took, operator, count)
+        thread = (str(event.get("pid")), str(event.get("tid")))
+        if (last := self._last.pop(thread, None)) and not last.holds(call):
+            last.count()
+        elif last and last.operator in _EIGHT_BITS:
+            call = last
+        if len(self._last) >= _MOST_THREADS:
+            self.end()
+        self._last[thread] = call
+        return None
+
+    def end(self) -> None:
+        """Counts each thread's last call."""
+        last, self._last = self._last, {}
+        for call in last.values():
+            call.count()
 
 
 def _events(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:

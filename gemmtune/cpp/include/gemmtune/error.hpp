@@ -19,7 +19,10 @@ inline Error check(const char* call, CUresult result) {
     if (result == CUDA_SUCCESS) return {};
     const char* name = nullptr;
     cuGetErrorName(result, &name);
-    return {std::string(call) + ": " + (name ? name : "unknown error")};
+    std::string fix;
+    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_NOT_INITIALIZED)
+        fix = ": no CUDA context is current in this thread; call cuInit and cuCtxSetCurrent, or cudaSetDevice, first";
+    return {std::string(call) + ": " + (name ? name : "unknown error") + fix};
 }
 
 }  // namespace detail

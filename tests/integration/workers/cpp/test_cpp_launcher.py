@@ -174,6 +174,16 @@ def test_a_program_that_can_do_without_the_package_is_configured_where_no_toolki
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_a_toolkit_without_the_driver_s_library_is_named(tmp_path: Path) -> None:
+    """CMake would tell of a target in the link interface of another, which the program never wrote."""
+    (tmp_path / "CMakeLists.txt").write_text(FINDS.split("add_executable")[0])
+    (tmp_path / "FindCUDAToolkit.cmake").write_text("set(CUDAToolkit_FOUND TRUE)\n")
+    words = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-Dgemmtune_DIR={PACKAGE}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "toolkit is here without libcuda.so:" in " ".join(done.stderr.split())) == (1, True)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 @pytest.mark.parametrize(
     ("asked", "found"), [("0.1", 1), ("0.1.0 EXACT", 1), ("0.1.9", 0), ("0.2", 0), ("0.0.9", 0), ("1", 0)]
 )
@@ -314,6 +324,8 @@ def test_misuse_is_an_error_and_no_crash(bundle: Path, tmp_path: Path) -> None:
     assert said.pop("switched").endswith("this is NVIDIA L40S with 132")
     assert "was changed" in said.pop("broken")
     assert "no kernel for gemm:none" in said.pop("none")
+    assert all("cudaSetDevice, first" in said.pop(each) for each in ("before cuInit", "no context"))
+    assert said.pop("no device") == "cuCtxGetDevice: CUDA_ERROR_STUB"
     assert said == {
         "scalars": "whole", "names": "no plan", "hex": "no plan", "offset": "no plan", "short": "no plan",
         "alone": "no plan", "pass": "no plan", "align": "no plan", "map": "no plan",

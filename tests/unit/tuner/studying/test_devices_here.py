@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tuner.errors import DeviceError
@@ -21,6 +23,12 @@ def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, de
     monkeypatch.setattr(open_worker, "gpu_count", lambda: 2)
     with pytest.raises(DeviceError, match=why):
         check_here(devices, settings())
+
+
+def test_a_folder_without_recordings_names_its_setting(tmp_path: Path) -> None:
+    misspelt = settings().model_copy(update={"recorded_dir": tmp_path / "misspelt"})
+    with pytest.raises(DeviceError, match="misspelt: there are none: set GEMMTUNE_RECORDED_DIR to a folder of sets"):
+        check_here(["recorded:h200", "recorded:h200_again"], misspelt)
 
 
 def test_devices_that_are_there_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,15 +47,15 @@ LINES: dict[str, bytes] = {
     "untuned.csv": (UNTUNED + SCALED.format(scale=1, fast=0, bias="BFloat16")).encode(),
     "server.log": ("INFO starting\n" + VLLM).encode(),
 }
-ASKED = Asked(ms=(16,), block_scaled_as="fp8_e4m3")
+#: What the options may ask of a file; they are refused of others.
+ASKED = {"config.json": Asked(ms=(16,)), "server.log": Asked(ms=(16,), block_scaled_as="fp8_e4m3")}
 
 
 def outcome(path: Path, content: bytes) -> object:
     """The problems with their counts, or the sentence that refuses the file; anything else fails the test."""
     path.write_bytes(content)
     try:
-        asked = ASKED if path.name in ("config.json", "server.log") else replace(ASKED, ms=())
-        return dict(shapes_of([path], asked).counts)
+        return dict(shapes_of([path], ASKED.get(path.name, Asked())).counts)
     except ProblemError as error:
         said = str(error)
     assert "\n" not in said
@@ -98,6 +98,17 @@ def test_any_changed_byte_is_read_or_refused(tmp_path: Path, name: str) -> None:
         before, content[place] = content[place], byte
         outcome(tmp_path / name, bytes(content))
         content[place] = before
+
+
+def test_a_dtype_for_an_engine_s_products_is_refused_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_bytes(LINES["list.csv"])
+    with pytest.raises(ProblemError, match="--block-scaled-as is for an engine's log or its config, and none was"):
+        shapes_of([tmp_path / "list.csv"], replace(ASKED["server.log"], ms=()))
+
+
+def test_a_bundle_s_manifest_is_no_list_and_says_where_it_is(tmp_path: Path) -> None:
+    said = outcome(tmp_path / "manifest.json", b'{"schema":"gemmtune.bundle/1"}')
+    assert str(said).endswith("not a table: name the bundle's folder, or its table.json where a file is read")
 
 
 def test_a_refused_source_writes_no_list_and_keeps_the_one_before(tmp_path: Path) -> None:
@@ -263,6 +274,7 @@ def test_a_margin_that_is_no_number_is_refused(tmp_path: Path, margin: object) -
     ("changed", "said"),
     [
         ({"schema": "gemmtune.table/9"}, "is a 'gemmtune.table/9', not a 'gemmtune.table/1'"),
+        ({"schema": "gemmtune.bundle/1"}, "is a bundle's manifest, not a table: name the bundle's folder"),
         ({"device": "NVIDIA H100 80GB HBM3"}, "was changed: its content does not match its hash"),
         ({"entries": []}, "was changed: its content does not match its hash"),
         ({"note": ""}, "was changed: its content does not match its hash"),

@@ -73,3 +73,37 @@ def test_a_trace_says_how_8_bit_floats_are_summed(read: Read, fast: str, dtype: 
 def test_events_of_any_form_are_passed_over(read: Read) -> None:
     events: list[Any] = [None, 7, "aten::mm", [MM], {"name": 5}, {"name": None, "args": None}, MM]
     assert read(*events).counts == {Gemm.of(16, 128, 64): 1}
+
+
+def at(began: float, took: float, name: str, dtype: str, thread: int = 7) -> dict[str, Any]:
+    made = event(f"aten::{name}", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [dtype, dtype])
+    return made | {"ts": began, "dur": took, "pid": 1, "tid": thread}
+
+
+def test_a_call_that_only_calls_the_product_again_is_none(read: Read) -> None:
+    """Under autocast `bmm` is called with f32 and calls itself with bf16; a list had both."""
+    found = read(at(10, 9, "mm", "float"), at(11, 7.5, "mm", BF16), at(30, 5, "mm", BF16), at(31, 3, "mm", BF16))
+    assert (found.counts, found.left_out) == ({Gemm.of(16, 128, 64): 2}, {})
+
+
+def test_calls_one_after_another_and_of_several_threads_all_count(read: Read) -> None:
+    one, other = ([at(began, 2, "mm", BF16, thread) for began in (10, 12, 12.5, 20)] for thread in (7, 8))
+    assert read(*one, *other).counts == {Gemm.of(16, 128, 64): 8}
+    assert read(*(each for pair in zip(one, other, strict=True) for each in pair)).counts == {Gemm.of(16, 128, 64): 8}
+
+
+def test_products_inside_of_one_of_8_bits_are_its_own(read: Read) -> None:
+    outer = at(10, 9, "_int_mm", "signed char")
+    found = read(outer, at(11, 2, "mm", "float"), at(14, 2, "mm", "float"), at(30, 2, "mm", BF16))
+    assert found.counts == {Gemm.of(16, 128, 64, "int8"): 1, Gemm.of(16, 128, 64): 1}
+    assert found.left_out == {}
+
+
+def test_a_trace_of_very_many_threads_is_counted(read: Read) -> None:
+    assert read(*(at(10, 2, "mm", BF16, thread) for thread in range(2_500))).counts == {Gemm.of(16, 128, 64): 2_500}
+
+
+@pytest.mark.parametrize("name", ["_scaled_grouped_mm_v2", "_mixed_dtypes_linear", "_sparse_semi_structured_addmm"])
+def test_products_of_newer_operators_are_left_out_and_said(read: Read, name: str) -> None:
+    found = read(event(f"aten::{name}", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16]))
+    assert (found.counts, list(found.left_out.values())) == ({}, [1])
