@@ -158,7 +158,9 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     columns = columns.take(ahead)
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
-    place = int(np.argmin(predicted.time_us))
+    # Where few times tell candidates apart, the rules on what is worth trying know more than the forest does.
+    handicap = np.where(worth_mask(family, columns), 1.0, 1 + model.facts.doubt)
+    place = int(np.argmin(predicted.time_us * handicap))
     return FirstChoice(family.config_at(columns, place), model, predicted, place)
 
 

@@ -120,7 +120,8 @@ def _swap_useful(c: Columns) -> BoolColumn:
 
 def _waves(c: Columns, tiles: IntColumn) -> IntColumn:
     """How often the tiles of all products fill the GPU, the last time perhaps in part."""
-    return -(-tiles * c.problem.batch // c.device.sm_count)
+    column: IntColumn = -(-tiles * c.problem.batch // c.device.sm_count)
+    return column
 
 
 def _finer_transposed(c: Columns) -> BoolColumn:
