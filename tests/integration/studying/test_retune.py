@@ -33,7 +33,7 @@ from workers.measurement import Measurement, Program
 from workers.ports import More, Round, no_more
 
 BUDGET = Budget(candidates=12, turns=5)
-OTHER = Gemm.parse("512x256x256")
+OTHER = Gemm.parse("256x256x512")
 TODAY = replace(PROVENANCE, kernel_source_digest=sources_digest(families_for("sm_90a", PROBLEM)))
 NEWER = replace(TODAY, driver="590.1")
 
