@@ -40,8 +40,12 @@ MAX_PADDING: Final = 1.35
 CLUSTER_K_FILL: Final = 40 / 33
 #: A shorter slice of K spends its time on filling the ring and on summing.
 MIN_SLICE_STAGES: Final = 4
+#: Sums of short slices pay for up to these many rows or columns of C.
+SHORT_SLICE_ROWS: Final = 64
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
+#: Up to this K few rows may stay as they are: narrow tiles of C are more blocks, and each has little to do.
+SWAP_SOMETIMES_K: Final = 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
 #: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
@@ -73,11 +77,14 @@ def _blocks(c: Columns) -> IntColumn:
 
 
 def _stages_deep(c: Columns) -> BoolColumn:
+    most, of_a_tile = _most_stages(c), -(-c["k_iterations"] // c["cluster_k"])
+    useful = np.maximum(np.minimum(most, of_a_tile), 2)
     # A ring longer than K helps only a producer, which runs ahead into the next tile.
-    useful = np.maximum(np.minimum(_most_stages(c), -(-c["k_iterations"] // c["cluster_k"])), 2)
+    ahead = _blocks(c) > c.device.sm_count
     if not streams_weights(c.problem):
-        deep: BoolColumn = (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+        deep: BoolColumn = _nearly(c["stages"], useful) | (ahead & _nearly(c["stages"], np.maximum(most, 2)))
         return deep
+    useful = np.where(ahead, np.maximum(most, 2), useful)
     # The few rows of the other operand come from L2.
     weights = np.where(_weights_are_a(c), c["tile_a_bytes"], c["tile_b_bytes"])
     rings = np.minimum(_blocks(c), c.device.sm_count)
@@ -85,6 +92,10 @@ def _stages_deep(c: Columns) -> BoolColumn:
     beside = np.maximum(wanted // 4, 1)
     column: BoolColumn = (c["stages"] <= useful) & (np.abs(c["stages"] - wanted) <= beside)
     return column
+
+
+def _nearly(stages: IntColumn, most: IntColumn) -> BoolColumn:
+    return np.asarray((stages <= most) & (stages >= most - 1))
 
 
 def _weights_are_a(c: Columns) -> BoolColumn:
@@ -99,15 +110,18 @@ def slices_pay(c: Columns, fill: float) -> BoolColumn:
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
-    """Slices fill the GPU, or read whole rows of large weights."""
+    """Slices fill the GPU, or read whole rows of large weights; those of few rows may be short."""
     whole_rows = np.bool_(streams_large_rows(c.problem)) & (slice_stages(c) >= MIN_SLICE_STAGES)
-    column: BoolColumn = (c["cluster_k"] == 1) | slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows
+    short = np.bool_(min(c.problem.m, c.problem.n) <= SHORT_SLICE_ROWS) & (
+        _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
+    )
+    column: BoolColumn = (c["cluster_k"] == 1) | slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows | short
     return column
 
 
 def _swap_useful(c: Columns) -> BoolColumn:
     rows = c.problem.m
-    if rows <= SWAP_ALWAYS:
+    if rows <= SWAP_ALWAYS and c.problem.k > SWAP_SOMETIMES_K:
         return np.asarray(c["swap_ab"] == 1)
     if rows <= SWAP_SOMETIMES:
         return np.ones_like(c["swap_ab"], dtype=np.bool_)
@@ -183,8 +197,8 @@ _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
-           "products of up to 32 rows of C are transposed, up to 256 may be, larger ones if that takes fewer tiles or "
-           "waves, or frees the tile's width from the swizzle of an MN-major B",
+           "products of up to 32 rows of C are transposed unless K is 256 at most, up to 256 rows may be, larger ones "
+           "if that takes fewer tiles or waves, or frees the tile's width from the swizzle of an MN-major B",
            "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.instructions_n", "one instruction spans the tile",
@@ -216,8 +230,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
            lambda c: c["tiles_m"] * c["tile_m"] * c["cluster_m"] * c["tiles_n"] * c["tile_n"] * c["cluster_n"]
                      <= MAX_PADDING * _least_padded(c)),
-    _worth("worth.stages", "the ring is as deep as fits and helps, or one stage less; where memory sets the pace, all "
-           "rings together hold about 10 MB of weights",
+    _worth("worth.stages",
+           "the ring is as deep as fits and K or the next tile needs, or one stage less; where memory sets the pace, "
+           "all rings together hold about 10 MB of weights",
            "the last stage sometimes costs 5 %, the last two never; with too many requests in flight, memory "
            "answers the urgent ones late",
            ("stages", "stage_bytes", "tile_a_bytes", "tile_b_bytes", "staged_bytes", "consumer_warpgroups",
@@ -231,7 +246,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            lambda c: (c["split_k"] == 1) | slices_pay(c, fill=2)),
     _worth("worth.cluster_k",
            "clusters along K are used if tiles alone do not fill the GPU, or up to 32 rows meet 200 MB or more of "
-           "weights that lie along K, with slices of four stages or more",
+           "weights that lie along K, with slices of four stages or more, or shorter ones of up to 64 rows",
            "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us; "
            "memory answers faster where a cluster reads whole rows",
            ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),

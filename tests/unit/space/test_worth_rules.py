@@ -51,6 +51,28 @@ def test_large_products_are_transposed_where_that_divides_them_better(
 
 
 @pytest.mark.parametrize(
+    ("shape", "cluster_k", "kept"),
+    [
+        ("8x256x1280", 8, True),  # slices of two and three stages of 64
+        ("128x256x1280", 8, False),
+        ("128x256x1280", 4, True),
+        ("8x16384x1280", 8, False),  # 256 tiles fill the GPU
+    ],
+)
+def test_slices_of_few_rows_may_be_short(shape: str, cluster_k: int, kept: bool) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.cluster_k")
+    config = FAMILY.config({"swap_ab": 1, "tile_m": 64, "tile_n": 128, "cluster_k": cluster_k})
+    assert rule.mask(FAMILY.columns(Gemm.parse(shape), [config], profile_named("NVIDIA H200"))).tolist() == [kept]
+
+
+@pytest.mark.parametrize(("shape", "kept"), [("8x472x128", [True, True]), ("8x472x384", [False, True])])
+def test_few_rows_are_transposed_unless_k_is_short(shape: str, kept: list[bool]) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.swap_ab")
+    configs = [FAMILY.config({"swap_ab": swap_ab, "tile_m": 64, "tile_n": 16}) for swap_ab in (0, 1)]
+    assert rule.mask(FAMILY.columns(Gemm.parse(shape), configs)).tolist() == kept
+
+
+@pytest.mark.parametrize(
     ("shape", "kept"),
     [
         ("512x4096x14336", {("along_m", 1), ("along_m", 4), ("along_n", 1), ("along_n", 4)}),  # 4 × 32 tiles
@@ -74,6 +96,8 @@ def test_one_wave_has_several_orders_where_it_is_high_and_wide(shape: str, kept:
         ("16x28672x4096", {"tile_n": 16, "swap_ab": 1}, {3, 4, 5}),
         ("16x28672x4096", {"tile_n": 16, "swap_ab": 1, "tile_m": 128, "consumer_warpgroups": 2}, {2, 3, 4}),
         ("128x4096x14336", {"tile_n": 64}, {6, 7}),  # weights are read more than once: as deep as fits
+        ("8192x4096x64", {"tile_n": 128}, {2, 3, 4}),  # many waves: the producer runs ahead
+        ("512x1024x64", {"tile_n": 128}, {2}),  # one wave
     ],
 )
 def test_where_memory_sets_the_pace_rings_hold_weights_for_its_latency(
