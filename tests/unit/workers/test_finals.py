@@ -22,14 +22,15 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Later(Outputs):
-    """The first place's differ the `asks`th time: asked behind each burst, the turns of a policy, and each block."""
+    """Those of a place differ the `asks`th time: asked behind each burst, the turns of a policy, and each block."""
 
     asks: int = 0
     asked: int = 0
+    place: int = 0
 
     def differences(self) -> dict[int, Difference]:
         self.asked += 1
-        return {0: Difference(1, 2, 0)} if self.asked == self.asks else {}
+        return {self.place: Difference(1, 2, 0)} if self.asked == self.asks else {}
 
 
 def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]]:
@@ -192,6 +193,15 @@ def test_a_rival_that_is_wrong_in_its_turns_takes_no_part_in_what_follows() -> N
     blocks = {one.config["tile_n"]: len(one.samples_us) for one in measured
               if one.policy is Policy.SUSTAINED and one.config.family != "cublaslt"}  # fmt: skip
     assert blocks == {128: 2, 192: 2}
+
+
+def test_one_of_the_librarys_that_is_wrong_in_its_blocks_is_not_timed_among_early_kernels() -> None:
+    # One that starts early takes part in no blocks: there the library's is second.
+    outputs = Later(asks=16, place=1)
+    measured = ran(Bench([4.05], {64: 4.0}, outputs), [own(64), own(64, pdl=1)])
+    wrong = {one.policy for one in measured if one.outcome is Outcome.WRONG_RESULT}
+    assert outputs.asked > outputs.asks
+    assert wrong == {Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.SUSTAINED}
 
 
 def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() -> None:
