@@ -20,6 +20,7 @@ from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.refutations import refuted_in
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, count_worth_trying
@@ -135,7 +136,9 @@ def tune(
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
-    finalists = search.finalists(also=[plain_twin(config) for config in also])
+    with store.transaction() as session:
+        wrong = refuted_in(session, record.id)
+    finalists = search.finalists(also=[plain_twin(config) for config in also], without=wrong)
     return run.conclude(problem, finalists, len(candidates), count_worth_trying(problem, worker, without), because)
 
 
