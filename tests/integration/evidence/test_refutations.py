@@ -227,7 +227,8 @@ def test_finals_that_were_all_wrong_before_decide_nothing() -> None:
     assert verdict(PROBLEM, [], refuted) is None
 
 
-def test_builds_that_were_wrong_take_no_finalists_place(store: Store) -> None:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_builds_that_were_wrong_take_no_finalists_place(store: Store, fresh: bool) -> None:
     tuned(store, Flaky(), candidates=24)
     with store.transaction() as session:
         finals = measurements.final_series(session, 1)
@@ -235,7 +236,7 @@ def test_builds_that_were_wrong_take_no_finalists_place(store: Store) -> None:
     assert len(known) >= FINALISTS
     for config in known:
         refute(store, wrong(config))
-    report = tune(store, Flaky(), PROBLEM, Budget(24, turns=11), fresh=True)
+    report = tune(store, Flaky(), PROBLEM, Budget(24, turns=11), fresh=fresh)
     own = {final.config for final in report.finals if is_own(final.config)}
     assert own
     assert not own & known
@@ -256,3 +257,17 @@ def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) 
     }  # fmt: skip
     assert slow in (finalists := found.finalists())
     assert fast not in finalists
+
+
+def test_a_campaign_runs_finals_again_where_all_of_ours_in_them_were_wrong_elsewhere(store: Store) -> None:
+    hand = Fleet(store).hand(0)
+    fast, slow = candidates_for(PROBLEM, hand.device)[:2]
+    screened = [built(measured(config, problem=PROBLEM)) for config in (fast, slow)]
+    tell(hand, PROBLEM, [*screened, built(measured(fast, 10.0, PROBLEM, "final"))])
+    for known in (True, False):
+        hand._fleet.campaign([PROBLEM])
+        task = hand.claimed()
+        begun = hand._fleet.rounds.begin(task.round_id, task.lease, provenance(0))
+        assert begun.finals_done == known
+        hand.report(task, ended="done")
+        refute(store, wrong(fast))

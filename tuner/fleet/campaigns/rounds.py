@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
-from space.family import families_for
+from space.family import families_for, is_own
 from tuner.errors import LeaseLost, ResultRefused, StoreError, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.campaign_models import RoundRow
@@ -220,11 +220,13 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Conf
             _log.warning("left out of a study: %s", error)
             continue
         if stage != "screen":
-            finals.append(config)
+            if key not in wrong:
+                finals.append(config)
             continue
         if key in wrong:
             # It was right here, and can't win: it would take a finalist's place.
             outcome = Outcome.WRONG_RESULT.value
         time_us = median_us if median_us and outcome == "correct" else math.inf
         tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
-    return tuple(tried), finals
+    # Others of ours may win where all that took part were wrong.
+    return tuple(tried), finals if not wrong or any(map(is_own, finals)) else []
