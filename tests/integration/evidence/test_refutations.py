@@ -22,7 +22,9 @@ from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
 from tuner.studying.candidates import candidates_for
+from tuner.studying.guidance import Guidance
 from tuner.studying.records import FINALISTS
+from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
 from tuner.views.studies import in_full, page
 from workers.measurement import Measurement, Outcome, Stage
@@ -271,3 +273,15 @@ def test_a_campaign_runs_finals_again_where_all_of_ours_in_them_were_wrong_elsew
         assert begun.finals_done == known
         hand.report(task, ended="done")
         refute(store, wrong(fast))
+
+
+def test_a_best_whose_build_was_found_wrong_since_is_stale_and_replaced(store: Store) -> None:
+    fastest, device = tuned(store, Flaky()), Flaky()
+    refute(store, wrong(fastest))
+    (stale,) = compare(store, device, store.bests_by_policy(DEVICE), None)
+    assert any(clause.endswith("found its build wrong") for clause in stale.changes)
+    (again,) = retune(store, device, [stale], Budget(8, turns=11), Guidance())
+    assert again.stands
+    assert served(store) == again.best.config != fastest  # type: ignore[union-attr]
+    (then,) = compare(store, device, store.bests_by_policy(DEVICE), None)
+    assert not any("wrong" in clause for clause in then.changes)
