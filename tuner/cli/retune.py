@@ -42,10 +42,10 @@ def retune(
 ) -> None:
     """Measures bests again, and says which winners moved and by how much.
 
-    A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, or if
-    the learned model expects an untried config to be faster. One that the library won is stale if any of our kernels
-    has changed. Bests under other policies than the served one count too, unless today's program has run on their
-    problem.
+    A best is stale if its kernel text, NVRTC, driver or cuBLASLt has changed, if a newer rule forbids its config, if
+    its build was found wrong, or if the learned model expects an untried config to be faster. One that the library won
+    is stale if any of our kernels has changed. Bests under other policies than the served one count too, unless today's
+    program has run on their problem.
 
     The slowest problems come first. Exits with 6 if one could not be measured: its old best stays served, marked stale.
     """

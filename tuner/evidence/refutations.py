@@ -58,6 +58,13 @@ def refuted_for(session: Session, study_id: int) -> Refuted:
     return {(key, digest) for key, digest in session.execute(query.where(*here, *_COUNTS))}
 
 
+def refuted_in(session: Session, study_id: int) -> set[str]:
+    """Texts of the configs that were right when a study screened them, and whose build was found wrong elsewhere."""
+    query = select(ConfigRow.key).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    screened = MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen"
+    return set(session.scalars(query.where(*screened, MeasurementRow.outcome == Outcome.CORRECT.value, REFUTED)))
+
+
 def unrefuted(finals: Sequence[StoredMeasurement], wrong: Refuted) -> list[StoredMeasurement]:
     """Finals without those whose build was found wrong."""
     return [final for final in finals if (final.measurement.config.key, final.measurement.build_digest) not in wrong]

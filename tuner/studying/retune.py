@@ -16,6 +16,7 @@ from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import versus
 from tuner.evidence.records import Best, Outcome
+from tuner.evidence.refutations import refuting
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
@@ -87,9 +88,16 @@ def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedM
         if any(each.winner.provenance.program == program for each in (first, *others)):
             # Today's program has run already: what it left under another policy it would leave again.
             others = []
-        stale = (Stale(each, _changes_of(each, program)) for each in (first, *others))
+        stale = (Stale(each, (*_found_wrong(store, each), *_changes_of(each, program))) for each in (first, *others))
         changed = next((each for each in stale if each.changes), None)
         yield changed or Stale(first, tuple(_promise(store, worker, first, model)))
+
+
+def _found_wrong(store: Store, best: Best) -> list[str]:
+    """That a study which was cut off found its build wrong: the next one that ends replaces it."""
+    with store.transaction() as session:
+        number = refuting(session, best.winner.id)
+    return [f"measurement {number} found its build wrong"] if number else []
 
 
 def _changes_of(best: Best, program: Program) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import optuna
@@ -142,15 +142,19 @@ class Search:
         else:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
-    def finalists(self, least: int = FINALISTS, also: Sequence[Config] = ()) -> list[Config]:
+    def finalists(
+        self, least: int = FINALISTS, also: Sequence[Config] = (), without: Collection[str] = ()
+    ) -> list[Config]:
         """The candidates to measure in full, and the fastest once more as they are launched among kernels that allow an
         early start. Where power decides they come as expected, otherwise the fastest first.
 
         Args:
             least: fewer than usual after finals that failed: then only so many go, and nothing is added.
             also: go too where they are correct; behind the others, so that they win no tie under `sustained`.
+            without: texts of configs that can't win, which would take the places of others; unless there are none.
         """
         ahead = self._ahead()
+        ahead = [entry for entry in ahead if entry.config.key not in without] or ahead
         if not ahead:
             return []
         leaders = one_of_each_structure(ahead, self._order.place) if self._power_decides else fastest(ahead)

@@ -14,12 +14,13 @@ from typing import Final
 
 from space.config import Config
 from space.families.common import plain_twin
-from space.family import families_for
+from space.family import families_for, is_own
 from space.problem import Problem
 from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.refutations import refuted_in
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, count_worth_trying
@@ -135,8 +136,11 @@ def tune(
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
-    finalists = search.finalists(also=[plain_twin(config) for config in also])
-    return run.conclude(problem, finalists, len(candidates), count_worth_trying(problem, worker, without), because)
+    with store.transaction() as session:
+        wrong = refuted_in(session, record.id)
+    finalists = search.finalists(also=[plain_twin(config) for config in also], without=wrong)
+    worth_trying = count_worth_trying(problem, worker, without)
+    return run.conclude(problem, finalists, wrong, len(candidates), worth_trying, because)
 
 
 class _Run:
@@ -161,8 +165,9 @@ class _Run:
         return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
 
     def conclude(
-        self, problem: Problem, finalists: Sequence[Config], candidates: int, worth_trying: int, because: str
-    ) -> Report:
+        self, problem: Problem, finalists: Sequence[Config], wrong: Collection[str], candidates: int,
+        worth_trying: int, because: str,
+    ) -> Report:  # fmt: skip
         """Runs the finals, picks the winner and stores it as the best."""
         if not finalists:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
@@ -170,7 +175,7 @@ class _Run:
             raise NothingCorrect(
                 f"no candidate of {problem.shape} is correct ({kinds}), and {because}: nothing can be served{busy}"
             )
-        finals = self._finals(finalists)
+        finals = self._finals(finalists, wrong)
         bests = bests_of(problem, finals, len(self._search.tried), self._search.failed)
         best = bests[0]
         remarks = tuple(self._store.set_bests(bests))
@@ -192,11 +197,17 @@ class _Run:
         if self._record.status is StudyStatus.FINISHED:
             self._store.reopen_study(self._record.id)
 
-    def _finals(self, finalists: Sequence[Config]) -> list[StoredMeasurement]:
-        """The study's finals; run again only after new screenings, or where rules forbid all of ours in them by now."""
+    def _finals(self, finalists: Sequence[Config], wrong: Collection[str]) -> list[StoredMeasurement]:
+        """The study's finals; run again only after new screenings, or where none of ours in them may win by now.
+
+        Args:
+            wrong: texts of screened configs whose build was found wrong.
+        """
         done = self._store.final_series(self._record.id)
-        key, configs = self._record.key, (one.measurement.config for one in done)
-        if done and not all_forbidden(key.problem, configs, key.device):
+        key, configs = self._record.key, [one.measurement.config for one in done]
+        others = any(plain_twin(config).key not in wrong for config in finalists)
+        refuted = bool(wrong) and others and not any(map(is_own, configs))
+        if done and not (refuted or all_forbidden(key.problem, configs, key.device)):
             return done
         self._tell_watch("finals", None)
         finals = self._round.finals(finalists, self._budget.turns)

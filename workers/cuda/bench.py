@@ -206,7 +206,8 @@ class Bench:
         assert self._problem is not None
         launcher_class = launcher_of(family_named(config.family))
         cubin = self._cubin(digest) if digest else b""
-        launcher = launcher_class(self._problem, config, cubin, self._device, self._shared)
+        with self._shared.loading():
+            launcher = launcher_class(self._problem, config, cubin, self._device, self._shared)
         return Loaded(config, digest, launcher)
 
     def record(self, loaded: Loaded) -> Ready:

@@ -101,7 +101,7 @@ class Finals:
             if early := [rival for rival in self._rivals if rival not in plain]:
                 # The fastest of ours that doesn't start early may be the faster one even where it could.
                 fastest_plain = [rival for rival in _quickest(leaders, first) if is_own(rival.ready.config)]
-                library = [rival for rival in leaders if not is_own(rival.ready.config)]
+                library = [rival for rival in _right(leaders) if not is_own(rival.ready.config)]
                 take_chained(bench, [*early, *fastest_plain, *library], turns, Policy.CHAIN_PDL)
         for policy in Policy:
             measured += [self._measured(rival, policy) for rival in self._rivals if policy in rival.taken]

@@ -1,7 +1,8 @@
 """Regimes: how rivals are timed in the finals, one function for each policy.
 
 Each function gives every rival its times under one policy. What the rivals wrote meanwhile is compared, run by run,
-with what was verified; outputs are poisoned in between. A rival with other output is out.
+with what was verified; outputs are poisoned in between. A rival with other output is out. After each burst and block
+that is looked at, before the next rival runs: a wrong one may have written what others read, such as their semaphores.
 
 How long a kernel's own power takes to set its clock, on H100s and H200s at their power limit: in blocks of up to 12 ms
 rivals share a clock. Behind a hungrier kernel 250 to 300 ms pass before a time is within 1 % of a block's end. And the
@@ -134,17 +135,17 @@ def take_bursts(bench: Bench, rivals: Sequence[Rival], first: int, count: int, n
     times: dict[Rival, list[float]] = {rival: [] for rival in rivals}
     left = list(rivals)
     for number in range(count):
-        for place in order_of(number, len(left)):
-            times[left[place]].append(_burst_us(bench, left[place], number, rivals.index(left[place])))
+        for rival in [left[place] for place in order_of(number, len(left))]:
+            if not rival.wrong:
+                times[rival].append(_burst_us(bench, rival, number, rivals.index(rival)))
+                _out(bench, rivals, _burst_launches)
         if number + 1 == first:
             # A wrong one may be fast.
-            _out(bench, rivals, _burst_launches)
             middle = {rival: statistics.median(taken) for rival, taken in times.items() if not rival.wrong}
             left = [rival for rival in middle if middle[rival] <= min(middle.values()) * (1 + near)]
     clocks = bench.monitor.read()
     for rival in rivals:
         rival.taken[Policy.BURST] = Taken(tuple(times[rival]), clocks)
-    _out(bench, rivals, _burst_launches)
 
 
 def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Callable[[Rival], bool]) -> None:
@@ -159,14 +160,15 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
 
     blocks: dict[Rival, list[Block]] = {rival: [] for rival in rivals}
     _run_block(bench, rivals[0], 0.0, pace.warm_up_seconds, 0)
+    _out(bench, rivals, lambda rival: _replays(rival, pace.warm_up_seconds) * rival.ready.timed.launches)
     left = list(rivals)
     for number in range(pace.passes):
         for place in order_of_pass(number, len(rivals)):
             if (rival := rivals[place]) in left:
                 block = _run_block(bench, rival, pace.settle_seconds, pace.counted_seconds, place)
                 blocks[rival].append(block)
+                _out(bench, rivals, launches)
         # A wrong one may be fast.
-        _out(bench, rivals, launches)
         middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left if not rival.wrong}
         most = min(middle.values(), default=0.0) * (1 + pace.near)
         left = [rival for rival in middle if middle[rival] <= most or kept(rival)]
@@ -189,7 +191,7 @@ def take_energy(bench: Bench, rivals: Sequence[Rival]) -> None:
             rival.taken[Policy.SUSTAINED] = replace(taken, remark="; ".join(filter(None, (NO_ENERGY, taken.remark))))
         else:
             rival.taken[Policy.SUSTAINED] = replace(taken, product_joules=watts * taken.median_us / 1e6)
-    _out(bench, rivals, lambda rival: _replays(rival, METERED_SECONDS) * rival.ready.timed.launches)
+        _out(bench, rivals, lambda rival: _replays(rival, METERED_SECONDS) * rival.ready.timed.launches)
 
 
 def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:

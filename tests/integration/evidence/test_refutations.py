@@ -15,12 +15,16 @@ from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured
+from tuner.evidence import measurements
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Policy, Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
 from tuner.studying.candidates import candidates_for
+from tuner.studying.guidance import Guidance
+from tuner.studying.records import FINALISTS
+from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
 from tuner.views.studies import in_full, page
 from workers.measurement import Measurement, Outcome, Stage
@@ -155,11 +159,11 @@ def test_a_build_that_was_wrong_in_another_study_is_not_served(store: Store) -> 
 
 def test_a_studys_page_picks_no_build_that_was_wrong(store: Store) -> None:
     fastest = tuned(store, Flaky())
+    (study,) = page(store, PROBLEM, DEVICE, 1_000, 10)
     refute(store, wrong(fastest))
-    second = tuned(store, Flaky(), fresh=True)
-    found = in_full(store, max(study.id for study in page(store, PROBLEM, DEVICE, 1_000, 10)))
+    found = in_full(store, study.id)
     configs = {final.measurement_id: final.config for final in found.finals}
-    assert {configs[pick.measurement_id] for pick in found.picks} == {second}
+    assert {configs[pick.measurement_id] for pick in found.picks} == {tuned(store, Flaky(), fresh=True)}
     assert fastest in configs.values()
 
 
@@ -223,3 +227,61 @@ def test_finals_that_were_all_wrong_before_decide_nothing() -> None:
     with pytest.raises(NothingCorrect, match="every one's build was found wrong before"):
         raise decided
     assert verdict(PROBLEM, [], refuted) is None
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_builds_that_were_wrong_take_no_finalists_place(store: Store, fresh: bool) -> None:
+    tuned(store, Flaky(), candidates=24)
+    with store.transaction() as session:
+        finals = measurements.final_series(session, 1)
+    known = {final.measurement.config for final in finals if is_own(final.measurement.config)}
+    assert len(known) >= FINALISTS
+    for config in known:
+        refute(store, wrong(config))
+    report = tune(store, Flaky(), PROBLEM, Budget(24, turns=11), fresh=fresh)
+    own = {final.config for final in report.finals if is_own(final.config)}
+    assert own
+    assert not own & known
+    assert served(store) == report.best.config
+
+
+def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) -> None:
+    hand = Fleet(store).hand(0)
+    fast, slow = candidates_for(PROBLEM, hand.device)[:2]
+    hand._fleet.campaign([PROBLEM])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [built(measured(config, problem=PROBLEM)) for config in (fast, slow)])
+    refute(store, wrong(fast))
+    found = hand.begin(hand.claimed())
+    assert {entry.config: entry.outcome for entry in found.tried} == {
+        fast: Outcome.WRONG_RESULT, slow: Outcome.CORRECT
+    }  # fmt: skip
+    assert slow in (finalists := found.finalists())
+    assert fast not in finalists
+
+
+def test_a_campaign_runs_finals_again_where_all_of_ours_in_them_were_wrong_elsewhere(store: Store) -> None:
+    hand = Fleet(store).hand(0)
+    fast, slow = candidates_for(PROBLEM, hand.device)[:2]
+    screened = [built(measured(config, problem=PROBLEM)) for config in (fast, slow)]
+    tell(hand, PROBLEM, [*screened, built(measured(fast, 10.0, PROBLEM, "final"))])
+    for known in (True, False):
+        hand._fleet.campaign([PROBLEM])
+        task = hand.claimed()
+        begun = hand._fleet.rounds.begin(task.round_id, task.lease, provenance(0))
+        assert begun.finals_done == known
+        hand.report(task, ended="done")
+        refute(store, wrong(fast))
+
+
+def test_a_best_whose_build_was_found_wrong_since_is_stale_and_replaced(store: Store) -> None:
+    fastest, device = tuned(store, Flaky()), Flaky()
+    refute(store, wrong(fastest))
+    (stale,) = compare(store, device, store.bests_by_policy(DEVICE), None)
+    assert any(clause.endswith("found its build wrong") for clause in stale.changes)
+    (again,) = retune(store, device, [stale], Budget(8, turns=11), Guidance())
+    assert again.stands
+    assert served(store) == again.best.config != fastest  # type: ignore[union-attr]
+    (then,) = compare(store, device, store.bests_by_policy(DEVICE), None)
+    assert not any("wrong" in clause for clause in then.changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.fake_bench import CLOCKS
 from tests.support import FAMILY, PROBLEM
 from tuner.evidence.picks import precedence
 from workers.cuda import bench, driver
+from workers.cuda.families import shared
 from workers.cuda.outputs import Difference
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS
 from workers.cuda.verification import Verdict
@@ -154,3 +156,29 @@ def test_errors_of_a_lost_context_are_told_by_the_next_call_when_a_candidate_is_
 
     gone: Any = SimpleNamespace(unload=lost, destroy=lost)
     bench.Ready(FAMILY.config({}), "d", gone, None, gone).discard()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("room", [False, True])
+def test_the_program_of_a_candidate_for_which_memory_runs_out_is_freed(
+    monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    class Launcher:
+        """Loads its program, then asks for scratch memory."""
+
+        def __init__(self, *of: Any) -> None:  # noqa: ANN401
+            of[-1].loaded(b"", lambda _: SimpleNamespace(unload=lambda: freed.append("program")))
+            of[-1].scratch("partials", 1 << 40)
+
+    def allocate(size_bytes: int) -> SimpleNamespace:
+        if not room:
+            raise driver.CudaError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
+        return SimpleNamespace(address=1, size_bytes=size_bytes)
+
+    freed = list[str]()
+    monkeypatch.setattr(bench, "launcher_of", lambda _: Launcher)
+    monkeypatch.setattr(shared, "Buffer", SimpleNamespace(allocate=allocate))
+    played = Played()
+    played._shared, played._device = shared.Shared(), None  # type: ignore[assignment]
+    with nullcontext() if room else pytest.raises(driver.CudaError, match="OUT_OF_MEMORY"):
+        played.load(FAMILY.config({}), "")
+    assert freed == ([] if room else ["program"])

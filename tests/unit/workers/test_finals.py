@@ -22,14 +22,15 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Later(Outputs):
-    """The first place's differ the `asks`th time: the third is behind the first turns, the fifth behind blocks."""
+    """Those of a place differ the `asks`th time: asked behind each burst, the turns of a policy, and each block."""
 
     asks: int = 0
     asked: int = 0
+    place: int = 0
 
     def differences(self) -> dict[int, Difference]:
         self.asked += 1
-        return {0: Difference(1, 2, 0)} if self.asked == self.asks else {}
+        return {self.place: Difference(1, 2, 0)} if self.asked == self.asks else {}
 
 
 def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]]:
@@ -188,10 +189,19 @@ def test_a_rival_that_is_wrong_in_its_bursts_leads_nobody_away() -> None:
 
 
 def test_a_rival_that_is_wrong_in_its_turns_takes_no_part_in_what_follows() -> None:
-    measured = ran(Bench([5.0], {64: 3.9, 128: 4.0, 192: 4.02}, Later(asks=3)), [own(64), own(128), own(192)])
+    measured = ran(Bench([5.0], {64: 3.9, 128: 4.0, 192: 4.02}, Later(asks=22)), [own(64), own(128), own(192)])
     blocks = {one.config["tile_n"]: len(one.samples_us) for one in measured
               if one.policy is Policy.SUSTAINED and one.config.family != "cublaslt"}  # fmt: skip
     assert blocks == {128: 2, 192: 2}
+
+
+def test_one_of_the_librarys_that_is_wrong_in_its_blocks_is_not_timed_among_early_kernels() -> None:
+    # One that starts early takes part in no blocks: there the library's is second.
+    outputs = Later(asks=16, place=1)
+    measured = ran(Bench([4.05], {64: 4.0}, outputs), [own(64), own(64, pdl=1)])
+    wrong = {one.policy for one in measured if one.outcome is Outcome.WRONG_RESULT}
+    assert outputs.asked > outputs.asks
+    assert wrong == {Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.SUSTAINED}
 
 
 def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() -> None:
@@ -202,7 +212,7 @@ def test_a_rival_that_is_wrong_and_fast_in_its_blocks_costs_the_others_none() ->
             super().start(stream, replays)
             self.us = 1.0 if replays > 1000 else 4.0
 
-    bench = Bench([5.0], {64: 4.0, 128: 4.01}, Later(asks=5))
+    bench = Bench([5.0], {64: 4.0, 128: 4.01}, Later(asks=16))
     made = finals.Finals(bench)  # type: ignore[arg-type]
     for tile_n in bench.own_us:
         made.add(own(tile_n), "")
@@ -223,7 +233,7 @@ def test_a_launch_of_a_block_is_counted_among_all_of_it() -> None:
             runs.append(replays * self.launches)
 
     runs = list[int]()
-    bench = Bench([5.0], {64: 4.0}, Later(asks=5))
+    bench = Bench([5.0], {64: 4.0}, Later(asks=14))
     made = bench.ready(own(64), "")
     made.timed = Slower(4.0)
     ready = bench.ready

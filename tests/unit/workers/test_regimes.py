@@ -83,6 +83,41 @@ def test_a_rival_that_writes_nothing_under_a_policy_is_wrong_and_no_other(
     assert [one.policy for one in measured if one.config == own(128)] == timed
 
 
+@dataclass
+class Spoiling(Writing):
+    """A bench whose lazy candidate spoils what the others read, as semaphores that it leaves, until all is restored."""
+
+    spoilt: bool = False
+
+    def restore(self) -> None:
+        super().restore()
+        self.spoilt = False
+
+    def _writing(self, config: Config, policy: Policy) -> Callable[[], None]:
+        if (config.knobs.get("tile_n"), policy) == self.lazy:
+            return lambda: setattr(self, "spoilt", True)
+        return lambda: setattr(self.outputs, "held", "spoilt" if self.spoilt else "right")
+
+
+@pytest.mark.parametrize("policy", [Policy.BURST, Policy.SUSTAINED])
+@pytest.mark.parametrize("lazy", [64, 128, 192])
+def test_who_spoils_what_the_others_read_is_wrong_and_they_are_not(policy: Policy, lazy: int) -> None:
+    bench = Spoiling([5.0], {64: 4.0, 128: 4.01, 192: 4.02}, Written(), lazy=(lazy, policy))
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+
+    def metered_now() -> Any:  # noqa: ANN401
+        for rival in made._rivals:
+            rival.ready.timed.write = bench._writing(rival.ready.config, Policy.SUSTAINED)  # type: ignore[attr-defined]
+        return metered()
+
+    bench.monitor.metered = metered_now
+    for tile_n in bench.own_us:
+        made.add(own(tile_n), "")
+    made.add_baselines()
+    wrong = {one.config.key for one in made.run(5) if one.outcome is Outcome.WRONG_RESULT}
+    assert wrong == {own(lazy).key}
+
+
 def test_what_a_rival_writes_is_compared_with_what_it_wrote_when_it_was_verified() -> None:
     bench = Writing([5.0, 4.9], {64: 4.0, 128: 4.01}, Written(), alike=False)
     assert {one.outcome for one in ran(bench, [own(64), own(128), own(64, pdl=1)])} == {Outcome.CORRECT}

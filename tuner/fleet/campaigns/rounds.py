@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
-from space.family import families_for
+from space.family import families_for, is_own
 from tuner.errors import LeaseLost, ResultRefused, StoreError, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.campaign_models import RoundRow
@@ -27,7 +27,7 @@ from tuner.evidence.columns import check_text
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
-from tuner.evidence.refutations import NONE_WRONG, refuted_for
+from tuner.evidence.refutations import NONE_WRONG, refuted_for, refuted_in
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
@@ -205,10 +205,11 @@ def _check_texts(found: object) -> None:
 
 
 def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Config]]:
-    """What a study has screened, in order, and the correct configs of its last finals; none if it screened later."""
+    """What a study has screened, in order, builds that were found wrong elsewhere as wrong; and the correct configs of
+    its last finals; none if it screened later."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
     last = rows[-1].series if rows and rows[-1].stage == "final" else 0
-    tried, finals = list[Trial](), list[Config]()
+    tried, finals, wrong = list[Trial](), list[Config](), refuted_in(session, study_id)
     for key, outcome, median_us, samples_us, stage, series in rows:
         if stage != "screen" and not (series == last and outcome == "correct"):
             continue
@@ -219,8 +220,13 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Conf
             _log.warning("left out of a study: %s", error)
             continue
         if stage != "screen":
-            finals.append(config)
+            if key not in wrong:
+                finals.append(config)
             continue
+        if key in wrong:
+            # It was right here, and can't win: it would take a finalist's place.
+            outcome = Outcome.WRONG_RESULT.value
         time_us = median_us if median_us and outcome == "correct" else math.inf
         tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
-    return tuple(tried), finals
+    # Others of ours may win where all that took part were wrong.
+    return tuple(tried), finals if not wrong or any(map(is_own, finals)) else []

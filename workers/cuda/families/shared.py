@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -135,8 +136,15 @@ class Freeable(Protocol):
         """Gives the memory back."""
 
 
+class Unloadable(Protocol):
+    """A program on the device."""
+
+    def unload(self) -> None:
+        """Frees it."""
+
+
 Kept = TypeVar("Kept", bound=Freeable)
-Program = TypeVar("Program")
+Program = TypeVar("Program", bound=Unloadable)
 
 
 class Shared:
@@ -153,6 +161,24 @@ class Shared:
         self._outgrown: list[Buffer] = []
         self._zeroed: list[Buffer] = []
         self._kept: dict[type[Freeable], Freeable] = {}
+        self._fresh: list[Unloadable] = []
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """A launcher is made in the body: if that fails, the programs that it loaded are freed, as nobody has them.
+
+        Raises:
+            CudaError: that of the body.
+        """
+        self._fresh = []
+        try:
+            yield
+        except CudaError:
+            for program in self._fresh:
+                # A lost context is the error of the body.
+                with suppress(CudaError):
+                    program.unload()
+            raise
 
     def keep(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """The problem's only object of a kind, made when it is first asked for."""
@@ -168,7 +194,9 @@ class Shared:
 
     def loaded(self, cubin: bytes, load: Callable[[bytes], Program]) -> Program:
         """The program of a cubin, as `load` loads it."""
-        return load(cubin)
+        program = load(cubin)
+        self._fresh.append(program)
+        return program
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         """Address of device memory that one pass of a launch leaves to the next.
