@@ -39,7 +39,7 @@ export async function open(page) {
       : html`<p class="sentence">There are no campaigns yet. A campaign tunes many problems on every worker of the fleet; create one below, or run <code>gemmtune campaign run --ladder 'm=1..512:x2 n=4096 k=4096'</code> on this machine alone.</p>`}</section>
     ${create(page, form)}`);
   const again = latest(load);
-  page.live({ campaign: again, began: again, hello: again });
+  page.live({ campaign: again, worker: again, began: again, hello: again });
   void page.get("/v1/devices").then((answer) => {
     form.devices = ranked(answer.items);
     page.redraw();
