@@ -53,7 +53,7 @@ function row(item, progress) {
   const problems = progress?.problems ?? {};
   const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
   const share = all ? ((problems.done + problems.parked + problems.skipped) / all) * 100 : 0;
-  return html`<tr><th scope="row"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class="${kind} nowrap">${sign} ${item.status}</td>
+  return html`<tr><th scope="row" class="long"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class="${kind} nowrap">${sign} ${item.status}</td>
     <td class="nowrap">${progress ? html`<progress max="100" value=${share} aria-label=${`${item.name}: share of problems that ended`}></progress> ${problems.done} of ${all}${problems.parked ? html`, <span class="loss">✕ ${problems.parked} parked</span>` : nothing}` : ""}</td>
     <td class="num">${progress ? count(progress.tried) : ""}</td><td class="num">${progress ? duration(progress.gpu_seconds) : ""}</td>
     <td>${item.status !== "running" ? item.stopped_because : !progress ? "" : !progress.workers ? "no worker is live" : progress.seconds_left ? `about ${duration(progress.seconds_left)}` : "–"}</td><td>${ago(item.created_at)}</td></tr>`;

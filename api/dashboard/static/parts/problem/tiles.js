@@ -19,7 +19,7 @@ export function tilesCard(page, got) {
     controls: html`<span class="row">${pick("y")}${pick("x")}</span>`,
     sentence: least < Infinity ? `Each number is how many % slower the cell’s best candidate was than the fastest screened, ${number(least)} µs. Choose one to find its candidates in the search.` : "",
     legend: [{ kind: "cool", text: "★", words: "served", heat: 0.55 }, { kind: "cool", text: "+9", words: "measured", heat: 0.3 }, { kind: "untried", text: "·", words: "worth trying, not tried" }, { kind: "untried", text: "✕", words: "failed" },
-      { kind: "dull", text: "", words: "legal, not worth it" }, { kind: "hatched", text: "", words: "illegal" }],
+      { kind: "dull", text: "", words: "legal, not worth a try" }, { kind: "hatched", text: "", words: "illegal" }],
     cell: (row, column) => {
       const [down, across] = [cells.y_values[row], cells.x_values[column]];
       const named = `${down},${across}`;
@@ -27,7 +27,7 @@ export function tilesCard(page, got) {
       const chosen = () => { got.made = {}; page.set({ cell: selected === named ? "" : named }); };
       const state = cells.state[row][column];
       const star = winner[cells.y] === down && winner[cells.x] === across;
-      if (star && !(held < Infinity)) return { kind: "cool", text: "★", heat: 0.6, hint: "served, not screened here" };
+      if (star && !(held && held < Infinity)) return { kind: "cool", text: "★", heat: 0.6, hint: "served, not screened here" };
       if (held === Infinity) return { kind: "untried", text: "✕", hint: "all that was tried failed" };
       if (held) {
         const slower = (held / least - 1) * 100;
