@@ -105,6 +105,7 @@ class TestTiles:
             page.wait_for_selector("#tiles td:has-text('✕'):has-text('all that was tried failed')")
             # Nothing has a time: no number is explained.
             assert "% slower" not in page.inner_text("#tiles")
+            page.wait_for_selector("#search:has-text('No screened candidate has a time')")
             store.record(study, measured(FAMILY.config({"tile_n": 128}), 20.0, PROBLEM), PROVENANCE)
             page.wait_for_selector("#tiles .says:has-text('the fastest screened, 20 µs')")
             assert page.locator("#tiles td:has-text('✕')").count() == 1
