@@ -5,7 +5,7 @@ import "../charts/scatter.js";
 import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { plain } from "../lib/columns.js";
-import { ago, count, duration, geometricMean, number, quantile, times, verdict } from "../lib/format.js";
+import { ago, count, duration, geometricMean, number, quantile, times, total, verdict } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
@@ -50,7 +50,7 @@ function decoded(table) {
 function view(page, got) {
   const { progress, table } = got;
   const { campaign, problems } = progress;
-  const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
+  const all = total(Object.values(problems));
   got.made ??= table && { cells: cells(table, campaign), gains: gains(table, campaign) };
   const { first = [], status, family } = table?.columns ?? {};
   // As `gemmtune campaign show`: what the library won is no gain of ours.
@@ -59,7 +59,7 @@ function view(page, got) {
   const budget = campaign.budget.gpu_seconds;
   return html`<h1>${campaign.name}</h1>
     <p><span class="badge ${campaign.status === "running" ? "gain" : "tied"}">${campaign.status}</span> created ${ago(campaign.created_at)}${campaign.stopped_because ? `; it stopped because ${campaign.stopped_because}` : ""}</p>
-    <dl class="facts"><div><dt>of ${count(Number(all))} problems done</dt><dd>${count(problems.done)}</dd></div>
+    <dl class="facts"><div><dt>of ${count(all)} problems done</dt><dd>${count(problems.done)}</dd></div>
       <div><dt>candidates of at most ${count(progress.most_candidates)}</dt><dd>${count(progress.tried)}</dd></div>
       ${mean ? html`<div><dt>geometric mean of ${ours.length} that our kernels won</dt><dd>${times(mean)}</dd></div>` : nothing}
       <div><dt>${budget ? `of ${duration(budget)} of GPU time` : "of GPU time, without a limit"}</dt><dd>${duration(progress.gpu_seconds)}</dd></div>

@@ -1,7 +1,7 @@
 // Campaigns: what runs, how far, and a new one with its cost before it is created.
 
 import { tableOf } from "../charts/table.js";
-import { ago, count, duration } from "../lib/format.js";
+import { ago, count, duration, total } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
 import { ranked } from "../parts/devices.js";
@@ -51,7 +51,7 @@ export async function open(page) {
 function row(item, progress) {
   const [sign, kind] = STATUS[item.status];
   const problems = progress?.problems ?? {};
-  const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
+  const all = total(Object.values(problems));
   const share = all ? ((problems.done + problems.parked + problems.skipped) / all) * 100 : 0;
   return html`<tr><th scope="row" class="long"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class="${kind} nowrap">${sign} ${item.status}</td>
     <td class="nowrap">${progress ? html`<progress max="100" value=${share} aria-label=${`${item.name}: share of problems that ended`}></progress> ${problems.done} of ${all}${problems.parked ? html`, <span class="loss">✕ ${problems.parked} parked</span>` : nothing}` : ""}</td>
