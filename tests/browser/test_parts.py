@@ -96,6 +96,20 @@ class TestEvidence:
             assert [words for words in ("cuBLASLt’s first choice", "wrong", "Compare it") if words in said] == []
 
 
+class TestParked:
+    def test_those_that_are_left_out_are_said(self, opened: Opener, url: str) -> None:
+        body = api(url, "/v1/campaigns/1/problems:columns")
+        plain = {name: column if isinstance(column, list) else [column["values"][at] for at in column["at"]]
+                 for name, column in body["columns"].items()}  # fmt: skip
+        body |= {"rows": 101, "columns": {name: column[:1] * 101 for name, column in plain.items()}}
+        body["columns"]["status"] = ["parked"] * 101
+        page = opened("/")
+        page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+        page.goto(f"{url}/campaign?id=1")
+        page.wait_for_selector(".says:has-text('The first 100 are shown')")
+        assert page.locator("[aria-label='Parked problems'] tbody tr").count() == 100
+
+
 class TestTiles:
     def test_a_tile_whose_candidates_failed_is_not_called_untried(self, opened: Opener, tmp_path: Path) -> None:
         with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:

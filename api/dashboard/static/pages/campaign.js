@@ -41,8 +41,10 @@ export async function open(page) {
 /** @param {any} table */
 function decoded(table) {
   const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, plain(/** @type {any} */ (column))]));
-  columns.revoked.forEach((/** @type {boolean} */ gone, /** @type {number} */ row) => { if (gone) [columns.status[row], columns.first[row]] = ["revoked", null]; });
-  columns.look = columns.status.map((/** @type {string} */ status, /** @type {number} */ row) => (status === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : status));
+  columns.look = columns.revoked.map((/** @type {boolean} */ gone, /** @type {number} */ row) => {
+    if (gone) [columns.status[row], columns.first[row]] = ["revoked", null];
+    return columns.status[row] === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : columns.status[row];
+  });
   return { ...table, columns };
 }
 
@@ -120,7 +122,7 @@ function cells(table, campaign) {
 function gains(table, campaign) {
   const { columns } = table;
   const began = new Date(campaign.created_at).getTime() / 1000;
-  const rows = columns.key.map((/** @type {string} */ _, /** @type {number} */ row) => row).filter((/** @type {number} */ row) => columns.first[row] && columns.ended_at[row]);
+  const rows = [...columns.key.keys()].filter((row) => columns.first[row] && columns.ended_at[row]);
   const groups = ["faster", "tied", "slower", "none"];
   const last = Math.max(1, ...rows.map((/** @type {number} */ row) => columns.ended_at[row] - began));
   const [unit, length] = last < 180 ? ["seconds", 1] : last < 10_800 ? ["minutes", 60] : ["hours", 3600];
@@ -139,10 +141,10 @@ function gains(table, campaign) {
 /** @param {any} table */
 function parked(table) {
   const { columns } = table;
-  const rows = columns.status.flatMap((/** @type {string} */ status, /** @type {number} */ row) => (status === "parked" ? [row] : []));
+  const rows = [...columns.key.keys()].filter((row) => columns.status[row] === "parked");
   if (!rows.length) return nothing;
-  const failing = rows.some((/** @type {number} */ row) => columns.failing_config[row]);
+  const failing = rows.some((row) => columns.failing_config[row]);
   return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", ...(failing ? ["Failing config"] : [])],
-      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
-    <p class="says">Parked problems take no more GPU time.${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
+      rows.slice(0, 100).map((row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
+    <p class="says">Parked problems take no more GPU time.${rows[100] ? " The first 100 are shown." : ""}${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
 }
