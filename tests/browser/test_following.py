@@ -85,6 +85,24 @@ def test_a_newer_answer_of_a_campaign_stays(opened: Opener, tmp_path: Path) -> N
         page.close()
 
 
+@pytest.mark.parametrize("path", ["/campaign?id=1", "/campaigns"])
+def test_a_campaign_whose_last_worker_joins_or_dies_says_so(opened: Opener, tmp_path: Path, path: str) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:1])
+        page = opened(path, at=url)
+        page.wait_for_selector("main :text('no worker is live')")
+        settled(page)
+        # It claims nothing: no round tells of it.
+        fleet.hand(0)
+        page.wait_for_selector("main :text('no worker is live')", state="detached")
+        settled(page)
+        fleet.fall_silent()
+        fleet.sweeper.sweep()
+        page.wait_for_selector("main :text('no worker is live')")
+        page.close()
+
+
 @pytest.mark.parametrize(
     ("path", "before", "after"),
     [("/problems", "p:has-text('Nothing is measured yet')", ".forest[aria-rowcount='3']"),

@@ -29,3 +29,10 @@ def test_no_products_at_all_are_not_answered_as_one(opened: Opener) -> None:
     # The digits of a dtype are no extent.
     page.fill("#shape", "fp16 16x24x32 b3 relu")
     page.wait_for_selector("main h2:has-text('fp16 nt 16×24×32 ×3 relu')")
+
+
+def test_a_card_that_a_link_calls_as_users_do_is_the_chosen_one(opened: Opener) -> None:
+    page = opened("/?m=64&n=512&k=512&device=l40s")
+    page.wait_for_selector(".answer h2:has-text('on NVIDIA L40S')")
+    assert page.input_value("select[name=device]") == "NVIDIA L40S"
+    assert "device=NVIDIA+L40S" in page.url

@@ -143,6 +143,12 @@ class TestProblems:
                  for link in page.query_selector_all(ROWS)]  # fmt: skip
         assert links == keys
 
+    def test_it_finds_what_its_rows_are_called(self, opened: Opener) -> None:
+        page = opened("/problems")
+        page.wait_for_selector(ROWS)
+        page.fill("input[name=find]", "bf16 nn 8192×4096×28672")
+        page.wait_for_selector("#headline dt:has-text('problems selected') + dd:text-is('1')")
+
     def test_a_device_may_be_called_as_users_call_it(self, opened: Opener) -> None:
         page = opened("/problems?device=h200")
         page.wait_for_selector(ROWS)

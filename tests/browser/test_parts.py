@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.browser.conftest import Opener
-from tests.browser.test_pages import PROBLEM, api
+from api.app import create_app
+from tests.browser.conftest import Opener, serving
+from tests.browser.test_pages import PROBLEM as PAGE
+from tests.browser.test_pages import api
+from tests.fleet import failing
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tuner.evidence.store import Store
+from workers.measurement import Outcome
 
 #: What is asked, and what the call in torch and the one in C++ have to have of it.
 CALLS = {
@@ -51,7 +59,7 @@ class TestClocks:
         page = opened("/")
         page.route("**/v1/best?*", lambda route: route.fulfill(json=best))
         page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
-        page.goto(url + PROBLEM)
+        page.goto(url + PAGE)
         page.wait_for_selector("#clocks div:has-text('per product, measured') dd:text-is('123 mJ')")
 
 
@@ -88,6 +96,36 @@ class TestEvidence:
             assert [words for words in ("cuBLASLt’s first choice", "wrong", "Compare it") if words in said] == []
 
 
+class TestParked:
+    def test_those_that_are_left_out_are_said(self, opened: Opener, url: str) -> None:
+        body = api(url, "/v1/campaigns/1/problems:columns")
+        plain = {name: column if isinstance(column, list) else [column["values"][at] for at in column["at"]]
+                 for name, column in body["columns"].items()}  # fmt: skip
+        body |= {"rows": 101, "columns": {name: column[:1] * 101 for name, column in plain.items()}}
+        body["columns"]["status"] = ["parked"] * 101
+        page = opened("/")
+        page.route("**/problems:columns", lambda route: route.fulfill(json=body))
+        page.goto(f"{url}/campaign?id=1")
+        page.wait_for_selector(".says:has-text('The first 100 are shown')")
+        assert page.locator("[aria-label='Parked problems'] tbody tr").count() == 100
+
+
+class TestTiles:
+    def test_a_tile_whose_candidates_failed_is_not_called_untried(self, opened: Opener, tmp_path: Path) -> None:
+        with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+            study = store.begin_study(study_key(PROBLEM)).id
+            store.record(study, failing(FAMILY.config({"tile_n": 64}), PROBLEM, Outcome.LAUNCH), PROVENANCE)
+            page = opened(f"/problem?key={PROBLEM.key}&device={DEVICE}", at=url, allowed="404")
+            page.wait_for_selector("#tiles td:has-text('✕'):has-text('all that was tried failed')")
+            # Nothing has a time: no number is explained.
+            assert "% slower" not in page.inner_text("#tiles")
+            page.wait_for_selector("#search:has-text('No screened candidate has a time')")
+            store.record(study, measured(FAMILY.config({"tile_n": 128}), 20.0, PROBLEM), PROVENANCE)
+            page.wait_for_selector("#tiles .says:has-text('the fastest screened, 20 µs')")
+            assert page.locator("#tiles td:has-text('✕')").count() == 1
+            page.close()
+
+
 class TestFinals:
     def test_under_the_policy_that_is_asked_finals_are_of_that_one(self, opened: Opener, url: str) -> None:
         best = api(url, "/v1/best?m=4096&n=4096&k=4096")
@@ -101,7 +139,7 @@ class TestFinals:
         page = opened("/")
         page.route("**/v1/best?*", lambda route: route.fulfill(json=best))
         page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
-        page.goto(f"{url}{PROBLEM}&policy={other}")
+        page.goto(f"{url}{PAGE}&policy={other}")
         page.wait_for_selector(f"#finals h2:text-is('Finals under {other}')")
 
     def test_the_librarys_rivals_are_told_apart_by_what_differs(self, opened: Opener, url: str) -> None:
@@ -115,14 +153,14 @@ class TestFinals:
         ]  # fmt: skip
         page = opened("/")
         page.route(f"**/v1/studies/{evidence['study_id']}", lambda route: route.fulfill(json=study))
-        page.goto(f"{url}{PROBLEM}")
+        page.goto(f"{url}{PAGE}")
         page.click("#finals button:text-is('As a table')")
         assert {"cuBLASLt tile 24", "cuBLASLt tile 157"} <= {*page.locator("#finals td").all_inner_texts()}
 
 
 class TestFunnel:
     def test_a_count_that_failed_can_be_asked_again(self, opened: Opener) -> None:
-        page = opened(PROBLEM, allowed="503")
+        page = opened(PAGE, allowed="503")
         page.route("**/v1/funnel?*legal=true*", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
         page.click("#funnel button:text-is('Count')")
         page.wait_for_selector("#funnel button:text-is('…')", state="detached")

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from tests.browser.conftest import Opener, settled
+from api.app import create_app
+from tests.browser.conftest import Opener, serving, settled
 from tests.browser.filled import FIRST
+from tests.browser.test_pages import api
+from tests.fleet import PROBLEMS
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -119,6 +126,31 @@ def test_long_words_do_not_widen_a_page(opened: Opener, path: str) -> None:
     settled(page)
     assert LONG in page.inner_text("main")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_long_name_of_a_campaign_leaves_its_status_in_view(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        request = CampaignRequest(LONG * 3, PROBLEMS[:1], (("NVIDIA H200", "cuda"),), CampaignBudget(20, 11))
+        Campaigns(store).create(request)
+        page = opened("/campaigns", at=url)
+        page.wait_for_selector("tbody progress")
+        box = page.locator("tbody td:has-text('running')").bounding_box()
+        assert box
+        assert box["x"] + box["width"] <= 1280
+        page.close()
+
+
+def test_a_name_that_is_too_long_for_its_row_ends_in_dots_and_keeps_its_mark(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/bests:columns?device=NVIDIA%20H200")
+    body["columns"]["stale"] = [True] * body["rows"]
+    page = opened("/")
+    page.route("**/v1/bests:columns?*", lambda route: route.fulfill(json=body))
+    page.set_viewport_size({"width": 340, "height": 800})
+    page.goto(f"{url}/problems")
+    cut = page.locator(".forest-row a:has-text('8192×4096×28672')")
+    assert cut.inner_text().startswith("† ")
+    # Digits that are cut without dots are another number.
+    assert cut.evaluate("a => a.scrollWidth > a.clientWidth && getComputedStyle(a).textOverflow") == "ellipsis"
 
 
 def test_the_keyboard_reaches_the_page_and_the_scheme(opened: Opener) -> None:

@@ -27,7 +27,8 @@ export const token = {
   get: () => sessionStorage.getItem(TOKEN) ?? "",
   /** @param {string} secret empty to forget it */
   set(secret) {
-    if (secret) sessionStorage.setItem(TOKEN, secret);
+    // A header takes no other letters.
+    if (secret) sessionStorage.setItem(TOKEN, encodeURI(secret));
     else sessionStorage.removeItem(TOKEN);
   },
 };

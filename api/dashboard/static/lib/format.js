@@ -84,9 +84,12 @@ export function verdict(low, high) {
 /** A sign for each verdict: told apart without colour. */
 export const SIGNS = /** @type {Record<string, string>} */ ({ faster: "▲", slower: "▼", tied: "◆", none: "–" });
 
+/** @param {number[]} values */
+export const total = (values) => values.reduce((sum, value) => sum + value, 0);
+
 /** @param {number[]} values positive ones */
 export const geometricMean = (values) =>
-  values.length ? Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length) : null;
+  values.length ? Math.exp(total(values.map(Math.log)) / values.length) : null;
 
 /** @param {number[]} sorted ascending @param {number} share */
 export function quantile(sorted, share) {

@@ -5,7 +5,7 @@ import "../charts/scatter.js";
 import { tableOf } from "../charts/table.js";
 import { Refusal } from "../lib/api.js";
 import { plain } from "../lib/columns.js";
-import { ago, count, duration, geometricMean, number, quantile, times, verdict } from "../lib/format.js";
+import { ago, count, duration, geometricMean, number, quantile, times, total, verdict } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
@@ -34,15 +34,17 @@ export async function open(page) {
     await soon();
   };
   page.show(() => view(page, got));
-  page.live({ campaign: soon, problem: soon, round: soon, began: soon, hello: soon }, { campaign: id });
+  page.live({ campaign: soon, problem: soon, round: soon, worker: soon, began: soon, hello: soon }, { campaign: id });
   await soon();
 }
 
 /** @param {any} table */
 function decoded(table) {
   const columns = Object.fromEntries(Object.entries(table.columns).map(([name, column]) => [name, plain(/** @type {any} */ (column))]));
-  columns.revoked.forEach((/** @type {boolean} */ gone, /** @type {number} */ row) => { if (gone) [columns.status[row], columns.first[row]] = ["revoked", null]; });
-  columns.look = columns.status.map((/** @type {string} */ status, /** @type {number} */ row) => (status === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : status));
+  columns.look = columns.revoked.map((/** @type {boolean} */ gone, /** @type {number} */ row) => {
+    if (gone) [columns.status[row], columns.first[row]] = ["revoked", null];
+    return columns.status[row] === "done" ? verdict(columns.first_low[row], columns.first_high[row]) : columns.status[row];
+  });
   return { ...table, columns };
 }
 
@@ -50,7 +52,7 @@ function decoded(table) {
 function view(page, got) {
   const { progress, table } = got;
   const { campaign, problems } = progress;
-  const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
+  const all = total(Object.values(problems));
   got.made ??= table && { cells: cells(table, campaign), gains: gains(table, campaign) };
   const { first = [], status, family } = table?.columns ?? {};
   // As `gemmtune campaign show`: what the library won is no gain of ours.
@@ -59,7 +61,7 @@ function view(page, got) {
   const budget = campaign.budget.gpu_seconds;
   return html`<h1>${campaign.name}</h1>
     <p><span class="badge ${campaign.status === "running" ? "gain" : "tied"}">${campaign.status}</span> created ${ago(campaign.created_at)}${campaign.stopped_because ? `; it stopped because ${campaign.stopped_because}` : ""}</p>
-    <dl class="facts"><div><dt>of ${count(Number(all))} problems done</dt><dd>${count(problems.done)}</dd></div>
+    <dl class="facts"><div><dt>of ${count(all)} problems done</dt><dd>${count(problems.done)}</dd></div>
       <div><dt>candidates of at most ${count(progress.most_candidates)}</dt><dd>${count(progress.tried)}</dd></div>
       ${mean ? html`<div><dt>geometric mean of ${ours.length} that our kernels won</dt><dd>${times(mean)}</dd></div>` : nothing}
       <div><dt>${budget ? `of ${duration(budget)} of GPU time` : "of GPU time, without a limit"}</dt><dd>${duration(progress.gpu_seconds)}</dd></div>
@@ -120,7 +122,7 @@ function cells(table, campaign) {
 function gains(table, campaign) {
   const { columns } = table;
   const began = new Date(campaign.created_at).getTime() / 1000;
-  const rows = columns.key.map((/** @type {string} */ _, /** @type {number} */ row) => row).filter((/** @type {number} */ row) => columns.first[row] && columns.ended_at[row]);
+  const rows = [...columns.key.keys()].filter((row) => columns.first[row] && columns.ended_at[row]);
   const groups = ["faster", "tied", "slower", "none"];
   const last = Math.max(1, ...rows.map((/** @type {number} */ row) => columns.ended_at[row] - began));
   const [unit, length] = last < 180 ? ["seconds", 1] : last < 10_800 ? ["minutes", 60] : ["hours", 3600];
@@ -139,10 +141,10 @@ function gains(table, campaign) {
 /** @param {any} table */
 function parked(table) {
   const { columns } = table;
-  const rows = columns.status.flatMap((/** @type {string} */ status, /** @type {number} */ row) => (status === "parked" ? [row] : []));
+  const rows = [...columns.key.keys()].filter((row) => columns.status[row] === "parked");
   if (!rows.length) return nothing;
-  const failing = rows.some((/** @type {number} */ row) => columns.failing_config[row]);
+  const failing = rows.some((row) => columns.failing_config[row]);
   return html`<section class="card"><h2>Parked</h2>${tableOf("Parked problems", ["Problem", "Why", ...(failing ? ["Failing config"] : [])],
-      rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
-    <p class="says">Parked problems take no more GPU time.${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
+      rows.slice(0, 100).map((row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td>${failing ? html`<td class="mono long">${columns.failing_config[row]}</td>` : nothing}</tr>`))}
+    <p class="says">Parked problems take no more GPU time.${rows[100] ? " The first 100 are shown." : ""}${failing ? " The failing config ran as the worker died or the attempts ended." : ""}</p></section>`;
 }

@@ -1,7 +1,7 @@
 // Campaigns: what runs, how far, and a new one with its cost before it is created.
 
 import { tableOf } from "../charts/table.js";
-import { ago, count, duration } from "../lib/format.js";
+import { ago, count, duration, total } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
 import { ranked } from "../parts/devices.js";
@@ -39,7 +39,7 @@ export async function open(page) {
       : html`<p class="sentence">There are no campaigns yet. A campaign tunes many problems on every worker of the fleet; create one below, or run <code>gemmtune campaign run --ladder 'm=1..512:x2 n=4096 k=4096'</code> on this machine alone.</p>`}</section>
     ${create(page, form)}`);
   const again = latest(load);
-  page.live({ campaign: again, began: again, hello: again });
+  page.live({ campaign: again, worker: again, began: again, hello: again });
   void page.get("/v1/devices").then((answer) => {
     form.devices = ranked(answer.items);
     page.redraw();
@@ -51,9 +51,9 @@ export async function open(page) {
 function row(item, progress) {
   const [sign, kind] = STATUS[item.status];
   const problems = progress?.problems ?? {};
-  const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
+  const all = total(Object.values(problems));
   const share = all ? ((problems.done + problems.parked + problems.skipped) / all) * 100 : 0;
-  return html`<tr><th scope="row"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class="${kind} nowrap">${sign} ${item.status}</td>
+  return html`<tr><th scope="row" class="long"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class="${kind} nowrap">${sign} ${item.status}</td>
     <td class="nowrap">${progress ? html`<progress max="100" value=${share} aria-label=${`${item.name}: share of problems that ended`}></progress> ${problems.done} of ${all}${problems.parked ? html`, <span class="loss">✕ ${problems.parked} parked</span>` : nothing}` : ""}</td>
     <td class="num">${progress ? count(progress.tried) : ""}</td><td class="num">${progress ? duration(progress.gpu_seconds) : ""}</td>
     <td>${item.status !== "running" ? item.stopped_because : !progress ? "" : !progress.workers ? "no worker is live" : progress.seconds_left ? `about ${duration(progress.seconds_left)}` : "–"}</td><td>${ago(item.created_at)}</td></tr>`;

@@ -60,7 +60,7 @@ function cellGrid(page, space, load, key, device) {
   return grid({
     title: `${cells.y} × ${cells.x}`, x: cells.x, y: cells.y, rows: cells.y_values, columns: cells.x_values,
     controls: html`<span class="row">${pick("y")}${pick("x")}</span>`,
-    sentence: "How many configs of each cell are worth trying. Hatched cells hold no legal config, empty ones only legal configs not worth a try. Choose a cell to open it in Explain.",
+    sentence: "How many configs of each cell are worth trying. Choose a cell to open it in Explain.",
     legend: [{ kind: "cool", text: "12", words: "worth trying", heat: 0.3 }, { kind: "dull", text: "", words: "legal, not worth a try" }, { kind: "hatched", text: "", words: "illegal" }],
     cell: (row, column) => {
       const [state, rule, worth] = [cells.state[row][column], cells.rule[row][column], cells.worth[row][column]];

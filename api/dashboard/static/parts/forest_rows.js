@@ -49,7 +49,7 @@ export function forestOf(page, table, rows, device, against) {
     row: (/** @type {number} */ place) => {
       const row = rows[place];
       return {
-        name: table.name(row) + (columns.forbidden[row] ? " ✕" : columns.stale[row] ? " †" : ""), href: hrefOf(table, row, device),
+        name: (columns.forbidden[row] ? "✕ " : columns.stale[row] ? "† " : "") + table.name(row), href: hrefOf(table, row, device),
         value: columns[against][row], low: columns[`${against}_low`][row], high: columns[`${against}_high`][row],
         rival: columns[other][row], verdict: columns[`${against}_verdict`][row],
         cells: [times(columns[against][row]), ...shown.map(({ key }) => under(key, row)), number(columns.time_us[row]), percent(shareOf(columns, row))],

@@ -18,12 +18,13 @@ const valueOf = (table, column, against, row) =>
 /** @param {import("../lib/page.js").Page} page @param {any} table @param {string[][]} filters @param {string} against @returns {number[]} rows */
 export function select(page, table, filters, against) {
   const wanted = filters.map(([name, , column]) => ({ column, values: new Set(chosen(page, name)) })).filter((filter) => filter.values.size);
-  const find = page.param("find").toLowerCase().replaceAll("×", "x");
+  const find = page.param("find").toLowerCase().replaceAll("×", "x").split(" ");
   const box = page.param("box").split(",").map(Number);
-  if (!find && !wanted.length && box.length !== 4) return Array.from({ length: table.rows }, (_, row) => row);
+  if (!page.param("find") && !wanted.length && box.length !== 4) return Array.from({ length: table.rows }, (_, row) => row);
   const rows = [];
   for (let row = 0; row < table.rows; row++) {
-    if (find && !table.keys[row].toLowerCase().includes(find)) continue;
+    const key = table.keys[row].toLowerCase();
+    if (!find.every((word) => key.includes(word))) continue;
     if (!wanted.every(({ column, values }) => values.has(valueOf(table, column, against, row)))) continue;
     if (box.length === 4 && !inside(table.columns, row, box)) continue;
     rows.push(row);

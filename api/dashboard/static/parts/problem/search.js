@@ -15,7 +15,7 @@ export function searchCard(page, got) {
   if (!table?.rows) return html`<h2>Search</h2>`;
   const { columns, configs } = table;
   const { rows, x, y } = /** @type {ReturnType<typeof screened>} */ (table.screened ??= screened(table));
-  if (!rows.length) return html`<h2>Search</h2><p class="note">No candidate was screened: the finals stand alone.</p>`;
+  if (!rows.length) return html`<h2>Search</h2><p class="note">No screened candidate has a time.</p>`;
   const best = { x: /** @type {number[]} */ ([]), y: /** @type {number[]} */ ([]), token: "gain", name: "" };
   y.forEach((time, place) => {
     const before = best.y.at(-1) ?? Infinity;

@@ -17,18 +17,19 @@ export function tilesCard(page, got) {
   return grid({
     title: `${cells.y} × ${cells.x}`, x: cells.x, y: cells.y, rows: cells.y_values, columns: cells.x_values,
     controls: html`<span class="row">${pick("y")}${pick("x")}</span>`,
-    sentence: `Each number is how many % slower the cell’s best candidate was than the fastest screened, ${number(least)} µs; ★ is served. Hatched cells are illegal, empty ones legal but not worth a try. Choose a cell to find its candidates in the search.`,
-    legend: [{ kind: "cool", text: "★", words: "served", heat: 0.55 }, { kind: "cool", text: "+9", words: "measured", heat: 0.3 }, { kind: "untried", text: "·", words: "worth trying, not tried" },
-      { kind: "dull", text: "", words: "not worth it" }, { kind: "hatched", text: "", words: "illegal" }],
+    sentence: least < Infinity ? `Each number is how many % slower the cell’s best candidate was than the fastest screened, ${number(least)} µs. Choose one to find its candidates in the search.` : "",
+    legend: [{ kind: "cool", text: "★", words: "served", heat: 0.55 }, { kind: "cool", text: "+9", words: "measured", heat: 0.3 }, { kind: "untried", text: "·", words: "worth trying, not tried" }, { kind: "untried", text: "✕", words: "failed" },
+      { kind: "dull", text: "", words: "legal, not worth a try" }, { kind: "hatched", text: "", words: "illegal" }],
     cell: (row, column) => {
       const [down, across] = [cells.y_values[row], cells.x_values[column]];
-      const held = best.get(`${down},${across}`);
       const named = `${down},${across}`;
+      const held = best.get(named);
       const chosen = () => { got.made = {}; page.set({ cell: selected === named ? "" : named }); };
       const state = cells.state[row][column];
       const star = winner[cells.y] === down && winner[cells.x] === across;
-      if (star && !held) return { kind: "cool", text: "★", heat: 0.6, hint: "served, not screened here" };
-      if (held !== undefined) {
+      if (star && !(held && held < Infinity)) return { kind: "cool", text: "★", heat: 0.6, hint: "served, not screened here" };
+      if (held === Infinity) return { kind: "untried", text: "✕", hint: "all that was tried failed" };
+      if (held) {
         const slower = (held / least - 1) * 100;
         return { kind: "cool", text: `${star ? "★" : "+"}${slower < 0.5 && star ? "" : slower.toFixed(0)}`, heat: Math.max(0.08, 0.6 - slower / 60),
           hint: `${cells.y}=${down} ${cells.x}=${across}: ${number(held)} µs, ${slower.toFixed(1)} % slower than the fastest`, chosen, pressed: selected === named };
@@ -41,7 +42,7 @@ export function tilesCard(page, got) {
   });
 }
 
-/** Fastest screened time of each cell. @param {any} table @param {any} cells @returns {Map<string, number>} */
+/** Fastest screened time of each cell, infinite where all failed. @param {any} table @param {any} cells @returns {Map<string, number>} */
 function fastest(table, cells) {
   const best = new Map();
   if (!table?.rows) return best;
@@ -49,14 +50,14 @@ function fastest(table, cells) {
   const [x, y] = [configs.knobs[cells.x], configs.knobs[cells.y]];
   if (!x || !y) return best;
   // Of each config first: they are far fewer than measurements.
-  const least = new Float64Array(configs.id.length).fill(Infinity);
+  const least = new Float64Array(configs.id.length).fill(NaN);
   const screen = columns.stage.values.indexOf("screen");
   for (let row = 0; row < table.rows; row++) {
-    const time = columns.median_us[row];
-    if (time !== null && columns.stage.at[row] === screen && time < least[columns.config[row]]) least[columns.config[row]] = time;
+    const time = columns.median_us[row] ?? Infinity;
+    if (columns.stage.at[row] === screen && !(least[columns.config[row]] <= time)) least[columns.config[row]] = time;
   }
   least.forEach((time, config) => {
-    if (time === Infinity || cell(configs.family, config) !== cells.family) return;
+    if (isNaN(time) || cell(configs.family, config) !== cells.family) return;
     const place = `${cell(y, config)},${cell(x, config)}`;
     if (!(best.get(place) <= time)) best.set(place, time);
   });
