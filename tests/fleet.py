@@ -116,6 +116,11 @@ def time_of(config: Config) -> float:
     return 20.0 + sum(knob if isinstance(knob, int) else len(knob) for knob in config.knobs.values()) / 100
 
 
+def finals_in(store: Store) -> int:
+    """Measurements of finals: fewer of a problem whose candidates have fewer structures."""
+    return sum(len(store.final_series(best.winner.study_id)) for best in store.bests() if best.served)
+
+
 class Hand:
     """A manual worker: the test calls each step."""
 

@@ -25,6 +25,7 @@ from tests.fleet import (
     SlowDevice,
     eventually,
     facts,
+    finals_in,
     provenance,
 )
 from tests.support import FAMILY, measured
@@ -103,7 +104,7 @@ def test_a_campaign_in_one_process(database_url: str) -> None:
         assert running.error is None
         summary = results.summary(store, campaign.id)
         assert summary.progress.problems["done"] == len(PROBLEMS)
-        assert summary.progress.tried == store.counts()["measurement"] - FINALS * len(PROBLEMS)
+        assert summary.progress.tried == store.counts()["measurement"] - finals_in(store)
 
 
 def test_a_campaign_in_one_process_ends_when_nobody_reads_its_progress(database_url: str) -> None:
@@ -162,7 +163,7 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     assert [running.error for running in agents] == [None] * 3
     problems = results.problems(service.store, campaign.id)
     assert [(p.status.value, p.tried, p.rounds) for p in problems] == [("done", 40, 1)] * 6
-    assert service.store.counts()["measurement"] == 6 * (40 + FINALS)
+    assert service.store.counts()["measurement"] == 6 * 40 + finals_in(service.store)
     # The agents left properly.
     assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
 
