@@ -102,9 +102,8 @@ def test_a_campaign_in_one_process(database_url: str) -> None:
         with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
             eventually(lambda: ended(store, campaign.id))
         assert running.error is None
-        summary = results.summary(store, campaign.id)
-        assert summary.progress.problems["done"] == len(PROBLEMS)
-        assert summary.progress.tried == store.counts()["measurement"] - finals_in(store)
+        progress, screened = results.progress(store, campaign.id), store.counts()["measurement"] - finals_in(store)
+        assert (progress.problems["done"], progress.tried) == (len(PROBLEMS), screened)
 
 
 def test_a_campaign_in_one_process_ends_when_nobody_reads_its_progress(database_url: str) -> None:
