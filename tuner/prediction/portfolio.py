@@ -153,13 +153,13 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     estimate_us = family.estimate_us(columns, limits)
     # A stable sort: which of equals a partition takes depends on the processor, and so would the answer.
     order = np.argsort(estimate_us, kind="stable")
-    worth = order[worth_mask(family, columns)[order]]
-    ahead = order[np.isin(order, [*order[:ASKED], *worth[:ASKED_WORTH]])]
+    worth = worth_mask(family, columns)
+    ahead = order[np.isin(order, [*order[:ASKED], *order[worth[order]][:ASKED_WORTH]])]
     columns = columns.take(ahead)
     # All trees judge each: what few trees find fast is often fast only to them.
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
     # Where few times tell candidates apart, the rules on what is worth trying know more than the forest does.
-    handicap = np.where(worth_mask(family, columns), 1.0, 1 + model.facts.doubt)
+    handicap = np.where(worth[ahead], 1.0, 1 + model.facts.doubt)
     place = int(np.argmin(predicted.time_us * handicap))
     return FirstChoice(family.config_at(columns, place), model, predicted, place)
 

@@ -77,14 +77,14 @@ def _blocks(c: Columns) -> IntColumn:
 
 
 def _stages_deep(c: Columns) -> BoolColumn:
-    most, of_a_tile = _most_stages(c), -(-c["k_iterations"] // c["cluster_k"])
-    useful = np.maximum(np.minimum(most, of_a_tile), 2)
+    most = np.maximum(_most_stages(c), 2)
+    useful = np.maximum(np.minimum(most, -(-c["k_iterations"] // c["cluster_k"])), 2)
     # A ring longer than K helps only a producer, which runs ahead into the next tile.
     ahead = _blocks(c) > c.device.sm_count
     if not streams_weights(c.problem):
-        deep: BoolColumn = _nearly(c["stages"], useful) | (ahead & _nearly(c["stages"], np.maximum(most, 2)))
+        deep: BoolColumn = _nearly(c["stages"], useful) | (ahead & _nearly(c["stages"], most))
         return deep
-    useful = np.where(ahead, np.maximum(most, 2), useful)
+    useful = np.where(ahead, most, useful)
     # The few rows of the other operand come from L2.
     weights = np.where(_weights_are_a(c), c["tile_a_bytes"], c["tile_b_bytes"])
     rings = np.minimum(_blocks(c), c.device.sm_count)
@@ -104,18 +104,16 @@ def _weights_are_a(c: Columns) -> BoolColumn:
     return column
 
 
-def slices_pay(c: Columns, fill: float) -> BoolColumn:
-    """Whether slices of K fill the GPU up to `fill` times and are long enough to pay for their sums."""
-    return (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
+def slices_pay(c: Columns, fill: float, least: int = MIN_SLICE_STAGES) -> BoolColumn:
+    """Whether slices of K fill the GPU up to `fill` times and have the stages that pay for their sums."""
+    return (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= least)
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices fill the GPU, or read whole rows of large weights; those of few rows may be short."""
     whole_rows = np.bool_(streams_large_rows(c.problem)) & (slice_stages(c) >= MIN_SLICE_STAGES)
-    short = np.bool_(min(c.problem.m, c.problem.n) <= SHORT_SLICE_ROWS) & (
-        _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
-    )
-    column: BoolColumn = (c["cluster_k"] == 1) | slices_pay(c, fill=CLUSTER_K_FILL) | whole_rows | short
+    least = 0 if min(c.problem.m, c.problem.n) <= SHORT_SLICE_ROWS else MIN_SLICE_STAGES
+    column: BoolColumn = (c["cluster_k"] == 1) | slices_pay(c, CLUSTER_K_FILL, least) | whole_rows
     return column
 
 
