@@ -30,7 +30,7 @@ from space.config import Config
 from space.devices import profile_named, reference_profile
 from space.family import family_named
 from space.problem import Problem
-from workers.build import Build, compile_source, digest_of
+from workers.build import Build, compile_source, digest_of, nvrtc_version
 from workers.builder import source_of
 from workers.kernels.source import Constants, KernelSource, source_of_family
 from workers.measurement import Outcome
@@ -94,6 +94,7 @@ def table(
     today = source_of_family(family_named(family))
     epilogues = Counter(str(one.config.knobs.get("epilogue", "")) for one in drawn)
     yield from ("| what | |", "| --- | --- |")
+    yield f"| NVRTC that compiled both | {nvrtc_version()} |"
     yield f"| text of then, text of today | `{earlier.digest[:12]}`, `{today.digest[:12]}` |"
     yield f"| programs of {family} in the recordings | {every:,} |"
     yield f"| drawn at random | {len(drawn):,}: {', '.join(f'{n:,} {name}' for name, n in epilogues.most_common())} |"

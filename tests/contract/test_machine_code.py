@@ -36,6 +36,8 @@ MORE: Final[list[tuple[Gemm, str, dict[str, object]]]] = [
      {"tile_m": 256, "tile_n": 208, "producer_registers": 24, "stages": 3, "epilogue": "tma_half"}),
     (Gemm.of(8192, 4096, 28672, layout="nn"), "sm90_wgmma",
      {"tile_m": 256, "tile_n": 176, "swap_ab": 1, "stages": 3, "epilogue": "tma_half"}),
+    (Gemm.of(8192, 4096, 28672, layout="nn"), "sm90_wgmma",
+     {"tile_m": 256, "tile_n": 208, "swap_ab": 1, "producer_registers": 24, "stages": 3, "epilogue": "tma_half"}),
     (Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"), "sm90_wgmma", {"tile_n": 192, "epilogue": "tma_half"}),
     (Gemm.of(4096, 4096, 4096), "sm90_wgmma", {"schedule": "pingpong", "epilogue": "direct"}),
 ]  # fmt: skip

@@ -24,6 +24,7 @@
 #include "ptx/barrier.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/opaque.cuh"
 #include "ptx/setmaxnreg.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
@@ -259,6 +260,11 @@ struct Gemm {
         } else {
             using Staged = StagedStore<Config>;
             unsigned char* const part = smem.bytes + consumer * S::kPartBytes;
+            u32 address = smem_address(part);
+#if __CUDACC_VER_MAJOR__ == 13 && __CUDACC_VER_MINOR__ == 0
+            // This ptxas would derive addresses before the main loop, and spill to keep them beside 208 accumulators.
+            if constexpr (Config::kSwapAb && S::kBlocks * S::kAccumulators > 200) make_opaque(address);
+#endif
             const int barrier = kFirstConsumerBarrier + consumer;
 #pragma unroll
             for (int next = 0; next < Config::kTileN; next += S::kStagedColumns) {
@@ -266,7 +272,7 @@ struct Gemm {
                 // The store before may still be reading this part.
                 if (leads() && elect_sync()) cp_async_bulk_wait_group_read<0>();
                 bar_sync(barrier, kWarpgroupSize);
-                Staged::stage(finish, smem_address(part), row, column, from, d);
+                Staged::stage(finish, address, row, column, from, d);
                 fence_proxy_async();
                 bar_sync(barrier, kWarpgroupSize);
                 if (leads() && elect_sync()) {
