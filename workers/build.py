@@ -129,6 +129,17 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
+@cache
+def nvrtc_library() -> str:
+    """Path of the NVRTC that compiles here; empty if there is none."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        return load_nvidia_dynamic_lib("nvrtc").abs_path or ""
+    except RuntimeError:
+        return ""
+
+
 def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
     started = time.perf_counter()
     with _IMPORTING:

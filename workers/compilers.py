@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from workers.build import Build, BuildFailure, compile_source
+from workers.build import Build, BuildFailure, compile_source, nvrtc_version
 from workers.errors import CacheError
 from workers.framing import Hangup, receive, send
 from workers.supervisor import Died, Supervisor
@@ -80,6 +80,12 @@ def _made(answer: dict[str, Any], digest: str) -> Build | BuildFailure:
         raise CacheError(answer["error"])
     if "reason" in answer:
         return BuildFailure(digest, answer["reason"], answer["log"])
+    if answer["nvrtc"] != nvrtc_version():
+        # The digest, and all evidence, would name another compiler.
+        raise CacheError(
+            f"a compiler process found NVRTC {answer['nvrtc']}, and this process has {nvrtc_version()}: keep one "
+            "nvidia-cuda-nvrtc where Python looks for packages"
+        )
     cubin = base64.b64decode(answer["cubin"])
     return Build(digest, cubin, answer["registers"], tuple(answer["warnings"]), answer["nvrtc"], answer["seconds"])
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
+from workers.build import nvrtc_library
 from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
 
@@ -47,12 +48,17 @@ class LostContext(Exception):
 
 
 def _importing_as_here(command: Sequence[str]) -> list[str]:
-    """A command that imports from where this process does: `-m` would put the user's folder first, and a `workers` or
-    `space` there is none of ours."""
+    """A command that imports from where this process does, and compiles with its NVRTC.
+
+    `-m` would put the user's folder first, and a `workers` or `space` there is none of ours. PyTorch loads the NVRTC
+    that it brings; a process without PyTorch may find another one, whose builds are not those that this process names.
+    """
     if command[0] != "-m":
         return list(command)
+    nvrtc = nvrtc_library()
+    load = f"ctypes.CDLL({nvrtc!r}); " if nvrtc else ""
     run = f"runpy.run_module({command[1]!r}, run_name='__main__', alter_sys=True)"
-    return ["-P", "-c", f"import runpy, sys; sys.path[:] = {sys.path!r}; {run}", *command[2:]]
+    return ["-P", "-c", f"import ctypes, runpy, sys; sys.path[:] = {sys.path!r}; {load}{run}", *command[2:]]
 
 
 class Supervisor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +13,13 @@ import pytest
 from space.config import Config
 from tests.support import FAMILY, PROBLEM
 from workers import compilers as module
-from workers.build import Build, BuildFailure, compile_source
+from workers.build import Build, BuildFailure, compile_source, nvrtc_library, nvrtc_version
 from workers.builder import FEW, MAX_THREADS, Builder, source_of
 from workers.compilers import TRIES, Compilers
 from workers.errors import CacheError
 
 ARCH = FAMILY.reference.arch.name
+ROOT = Path(__file__).resolve().parents[3]
 #: Answers as a compiler does, and says in the log that it was started; the source says how it behaves.
 PROCESS = """
 import os, sys, time
@@ -32,7 +36,26 @@ while True:
         case "hang": time.sleep(60)
         case "no NVRTC": send(write_fd, dict(error="NVRTC does not answer"))
         case "wrong": send(write_fd, dict(reason="expected a semicolon", log="line 1"))
-        case _: send(write_fd, dict(cubin="AAEC", registers=9, warnings=["w"], nvrtc="13.5", seconds=0.25))
+        case "other NVRTC": send(write_fd, dict(cubin="AAEC", registers=9, warnings=[], nvrtc="12.8", seconds=0.25))
+        case _: send(write_fd, dict(cubin="AAEC", registers=9, warnings=["w"], nvrtc="HERE", seconds=0.25))
+""".replace("HERE", nvrtc_version())
+#: A parent that has loaded an NVRTC before Python looks for one, and a child that says which one it has.
+PARENT = """
+import ctypes, sys
+ctypes.CDLL({nvrtc!r})
+sys.path.insert(0, {folder!r})
+from workers.supervisor import Supervisor
+child = Supervisor(["-m", "child"])
+print(child.ask({{}}, 60)["nvrtc"])
+child.close()
+"""
+CHILD = """
+import sys
+from workers.build import nvrtc_library
+from workers.framing import receive, send
+receive(int(sys.argv[1]))
+send(int(sys.argv[2]), dict(nvrtc=nvrtc_library()))
+receive(int(sys.argv[1]))
 """
 
 
@@ -43,7 +66,7 @@ def compilers(script: Callable[..., str]) -> Iterator[Compilers]:
     opened.close()
 
 
-BUILD = Build("digest", b"\x00\x01\x02", 9, ("w",), "13.5", 0.25)
+BUILD = Build("digest", b"\x00\x01\x02", 9, ("w",), nvrtc_version(), 0.25)
 
 
 def started(log: Path) -> int:
@@ -56,6 +79,24 @@ def test_one_process_compiles_one_source_after_another(compilers: Compilers, log
     with pytest.raises(CacheError, match="NVRTC does not answer"):
         compilers.compile("no NVRTC", "sm_90a", "digest")
     assert started(log) == 1
+
+
+def test_a_build_of_another_nvrtc_is_none(compilers: Compilers) -> None:
+    with pytest.raises(CacheError, match=r"found NVRTC 12\.8, and this process has"):
+        compilers.compile("other NVRTC", "sm_90a", "digest")
+
+
+def test_a_child_compiles_with_the_nvrtc_that_its_parent_has_loaded(tmp_path: Path) -> None:
+    found = Path(nvrtc_library())
+    for library in (found, *found.parent.glob("libnvrtc-builtins.so*")):
+        shutil.copy(library, tmp_path)
+    (tmp_path / "child.py").write_text(CHILD)
+    loaded = str(tmp_path / found.name)
+
+    parent = [sys.executable, "-c", PARENT.format(nvrtc=loaded, folder=str(tmp_path))]
+    said = subprocess.run(parent, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (said.stdout.strip(), said.stderr) == (loaded, "")
 
 
 def test_a_source_at_which_compilers_die_fails_alone(compilers: Compilers, log: Path) -> None:

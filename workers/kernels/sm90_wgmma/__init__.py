@@ -18,8 +18,8 @@ SOURCE: Final = KernelSource(
     # Part of a program only where an operand must be packed first.
     extra_entries={"packs": "common/pack_entry.cuh"},
     generate=lambda constants: {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(constants)},
-    # entry.cuh and entry_scaled.cuh before halves of C overlapped, which no config had then, and before ptxas 13.0, which
-    # had compiled no transposed tile of 208 columns, was helped to (docs/measuring.md).
+    # entry.cuh and entry_scaled.cuh before halves of C overlapped, which no config had then, and before ptxas 13.0 was
+    # helped to transposed tiles of 208 columns, of which it had compiled none (docs/measuring.md).
     alike=(
         "61aed756da0d7b87cc2d330eb192bf7aed69b8a4dfce91f68445565fdfe4cb11",
         "b580d2caf440aa42628e74d9cd470b725f3ac9f22500cddaeaf694fbaf4d4b03",
