@@ -259,11 +259,10 @@ struct Gemm {
             for (int block = 0; block < S::kBlocks; ++block) store.block(row + block * kInstructionM, column, d[block]);
         } else {
             using Staged = StagedStore<Config>;
-            unsigned char* const part = smem.bytes + consumer * S::kPartBytes;
-            u32 address = smem_address(part);
+            unsigned char* part = smem.bytes + consumer * S::kPartBytes;
 #if __CUDACC_VER_MAJOR__ == 13 && __CUDACC_VER_MINOR__ == 0
             // This ptxas would derive addresses before the main loop, and spill to keep them beside 208 accumulators.
-            if constexpr (Config::kSwapAb && S::kBlocks * S::kAccumulators > 200) make_opaque(address);
+            if constexpr (Config::kSwapAb && S::kBlocks * S::kAccumulators > 200) make_opaque(part);
 #endif
             const int barrier = kFirstConsumerBarrier + consumer;
 #pragma unroll
@@ -272,7 +271,7 @@ struct Gemm {
                 // The store before may still be reading this part.
                 if (leads() && elect_sync()) cp_async_bulk_wait_group_read<0>();
                 bar_sync(barrier, kWarpgroupSize);
-                Staged::stage(finish, address, row, column, from, d);
+                Staged::stage(finish, smem_address(part), row, column, from, d);
                 fence_proxy_async();
                 bar_sync(barrier, kWarpgroupSize);
                 if (leads() && elect_sync()) {
