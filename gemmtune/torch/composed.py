@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
 from typing import Final
 
 import torch
@@ -26,11 +27,50 @@ def composed(
     Args:
         scales: of A and B, which multiply A·B too.
     """
-    plain = bias is None and source is None and alpha == 1.0 and activation == "none" and scales is None
+    added = bias if source is None else source
+    # Factors that are tensors have gradients of their own.
+    at_once = scales is None and rounds_once(a.dtype, b.dtype, dtype) and isinstance(alpha, Real) and (
+        added is None or (added.dtype == a.dtype and isinstance(beta, Real))
+    )  # fmt: skip
     with uncast(a.device):
-        if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in EIGHT_BIT_FLOATS:
-            return torch.matmul(a, b)
-        return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+        if not at_once:
+            return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+        x = summed(a, b, bias, source, alpha, beta)
+        left = None if source is None else bias
+        if left is None and activation == "none" and dtype == a.dtype:
+            return x
+        return finished(x.float(), left, None, 1.0, 0.0, activation, dtype)
+
+
+def rounds_once(a: torch.dtype, b: torch.dtype, c: torch.dtype) -> bool:
+    """Whether torch's operators for operands of one dtype, which round to it, lose nothing that C can hold."""
+    return bool(a == b and a.is_floating_point and a.itemsize > 1 and (a in (c, torch.float32) or c.itemsize == 1))
+
+
+def summed(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """alpha · A·B + beta · source, or + bias without a source, by one operator: f16 has no room for A·B alone at times.
+
+    Args:
+        bias, source: [N] and [..., M, N] of A's dtype.
+        out: of C's shape, contiguous, of A's dtype.
+    """
+    added, factor = (bias, 1.0) if source is None else (source, beta)
+    if added is None and alpha == 1.0:
+        return torch.matmul(a, b, out=out)
+    if added is None:
+        # What 0 multiplies is not read.
+        added, factor = a.new_empty(()), 0.0
+    if b.dim() == 3 and b.shape[0] != 1:
+        return torch.baddbmm(added, a, b, beta=factor, alpha=alpha, out=out)
+    n = b.shape[-1]
+    added = added if added.dim() < 2 else added.flatten(0, -2)
+    right = b if b.dim() == 2 else b[0]
+    flat = None if out is None else out.view(-1, n)
+    made = torch.addmm(added, a.flatten(0, -2), right, beta=factor, alpha=alpha, out=flat)
+    return made.view(*a.shape[:-1], n) if out is None else out
 
 
 def uncast(device: torch.device) -> AbstractContextManager[None]:
@@ -69,12 +109,12 @@ def finished(
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats and for an f32 C."""
+    """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats, and for a C that holds more than operands."""
     if a.dtype in EIGHT_BIT_INTEGERS:
         return torch.matmul(a.double(), b.double())
-    if a.dtype in EIGHT_BIT_FLOATS or dtype == torch.float32:
-        return torch.matmul(a.float(), b.float())
-    return torch.matmul(a, b).float()
+    if rounds_once(a.dtype, b.dtype, dtype):
+        return torch.matmul(a, b).float()
+    return torch.matmul(a.float(), b.float())
 
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
