@@ -174,12 +174,10 @@ class Installed:
 
     def _load_wanted(self) -> None:
         if self._wanted and not _capturing_at_all():
-            # Another thread may be capturing.
-            with streams.unhindered() if torch.cuda.is_available() else nullcontext():
-                # Other threads' captures want more meanwhile.
-                for product in list(self._wanted):
-                    self._prepared(product)
-                    self._wanted.pop(product, None)
+            # Other threads' captures want more meanwhile.
+            for product in list(self._wanted):
+                self._prepared(product)
+                self._wanted.pop(product, None)
 
     def _prepared(self, product: Product) -> Kernel | None:
         if product not in self._loaded:

@@ -261,7 +261,8 @@ def prepare(
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
+            with streams.unhindered():  # another thread may be capturing
+                found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
             if isinstance(found, Kernel) and found.zeroed:
                 streams.reserve(device).refill()
             if isinstance(found, Kernel) and not found.proved:
