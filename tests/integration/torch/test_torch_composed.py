@@ -58,6 +58,8 @@ def test_an_f16_output_has_all_its_bits() -> None:
 
 
 GIVEN = {"a": random(4, 32), "b": random(32, 8)}
+EIGHT = {name: each.to(torch.float8_e4m3fn) for name, each in GIVEN.items()}
+SCALES = {"scale_a": torch.ones(1), "scale_b": torch.ones(1)}
 REFUSALS = [
     ({"a": random(32)}, "a vector is one row"),
     ({"b": random(33, 8)}, "a's columns must be b's rows"),
@@ -70,6 +72,9 @@ REFUSALS = [
     ({"bias": random(3, 4, 8)}, r"bias is \(3, 4, 8\)"),
     ({"source": random(8)}, r"source is \(8,\)"),
     ({"out_dtype": torch.int8}, "C can't have out_dtype torch.int8"),
+    (SCALES, "scales are for matrices of 8-bit floats"),
+    (EIGHT | SCALES | {"alpha": 2.0}, "scales replace alpha and source"),
+    (EIGHT | SCALES | {"source": random(4, 8)}, "scales replace alpha and source"),
 ]
 
 
@@ -86,7 +91,8 @@ def test_a_call_with_gradients_is_refused_as_one_without(given: dict[str, object
     ({"bias": torch.empty(1)}, r"bias is \(1,\)"), ({"source": torch.empty(8)}, r"source is \(8,\)"),
     ({"scale_a": torch.empty(3), "scale_b": torch.empty(8)}, r"scales are \(3,\) and \(8,\): give one number each"),
     ({"scale_a": torch.empty(1)}, "scale_b is missing"),
-], ids=["bias", "source", "scales", "one scale"])  # fmt: skip
+    ({"scale_a": torch.empty(1), "scale_b": torch.empty(1), "source": torch.empty(4, 8)}, "scales replace alpha"),
+], ids=["bias", "source", "scales", "one scale", "scales and a source"])  # fmt: skip
 def test_operands_without_memory_are_refused_as_others(into: bool, given: dict[str, torch.Tensor], said: str) -> None:
     dtype = torch.float8_e4m3fn
     a, b = torch.empty(4, 32, dtype=dtype, device="meta"), torch.empty(32, 8, dtype=dtype, device="meta")
