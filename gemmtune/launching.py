@@ -91,6 +91,8 @@ def launch(
     of `a` and `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on
     dense operands, where it was measured.
 
+    f32 is multiplied as tf32, whatever precision the caller's library has for it; 8-bit floats are summed fast.
+
     An algorithm of cuBLASLt is rebuilt, by the version of the library that measured it alone, whatever `stale` says.
 
     Args:
