@@ -342,8 +342,9 @@ def _looked_up(
     passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
     names = "a", "b", "c", "source", "bias", *(("scale_a", "scale_b") if problem.scales else ())
     aligned = tuple((name, loaded.alignment_bytes[name]) for name in names)
-    # Nobody measured it on operands that lie like these.
-    proved = found.source == "measured" and build_digest == found.build_digest and not strides
+    # A program is known by its digest, the library by its version. Nobody measured it on operands that lie like these.
+    known = build_digest == found.build_digest if family.own else bool(found.cublaslt)
+    proved = found.source == "measured" and known and not strides
     return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest)
 
 
