@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Real
 from typing import Final
 
 import torch
@@ -28,13 +27,13 @@ def composed(
         scales: of A and B, which multiply A·B too.
     """
     added = bias if source is None else source
-    # Factors that are tensors have gradients of their own.
-    at_once = scales is None and rounds_once(a.dtype, b.dtype, dtype) and isinstance(alpha, Real) and (
-        added is None or (added.dtype == a.dtype and isinstance(beta, Real))
-    )  # fmt: skip
     with uncast(a.device):
-        if not at_once:
-            return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+        # A factor that is a tensor has a gradient of its own.
+        if scales is not None or not rounds_once(a.dtype, b.dtype, dtype) or isinstance(alpha, Tensor):
+            x = scaled(_product(a, b), scales)
+            return finished(x, bias, source, alpha, beta, activation, dtype)
+        if added is not None and (added.dtype != a.dtype or isinstance(beta, Tensor)):
+            return finished(summed(a, b, None, None, alpha, 0.0).float(), bias, source, 1.0, beta, activation, dtype)
         x = summed(a, b, bias, source, alpha, beta)
         left = None if source is None else bias
         if left is None and activation == "none" and dtype == a.dtype:
@@ -108,12 +107,10 @@ def finished(
     return _converted(x, dtype)
 
 
-def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats, and for a C that holds more than operands."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A·B: in f64 for integers, which is exact; in f32 for others."""
     if a.dtype in EIGHT_BIT_INTEGERS:
         return torch.matmul(a.double(), b.double())
-    if rounds_once(a.dtype, b.dtype, dtype):
-        return torch.matmul(a, b).float()
     return torch.matmul(a.float(), b.float())
 
 

@@ -52,6 +52,17 @@ def test_a_product_beyond_f16_is_scaled_and_added_to_before_it_is_rounded(batch:
         assert c.requires_grad is graded
 
 
+def test_factors_and_a_bias_with_gradients_of_their_own_are_applied_before_c_is_rounded() -> None:
+    a, b = torch.full((4, 64), 60.0, dtype=F16), torch.full((64, 8), 60.0, dtype=F16)
+    alpha, bias = torch.tensor(1 / 1024, requires_grad=True), torch.ones(8, requires_grad=True)
+    for factor in (alpha, 1 / 1024):
+        c = gemm(a, b, alpha=factor, bias=bias)
+        assert torch.equal(c, torch.full((4, 8), 226.0, dtype=F16))
+        c.sum().backward()
+    assert alpha.grad == 60.0 * 60.0 * 64 * 32
+    assert torch.equal(bias.grad, torch.full((8,), 8.0))
+
+
 def test_an_f16_output_has_all_its_bits() -> None:
     a, b = random(4, 256), random(256, 8)
     assert torch.equal(gemm(a, b, out_dtype=F16), (a.float() @ b.float()).to(F16))
