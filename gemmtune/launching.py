@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cache
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from gemmtune.arrays import Array, ArrayRefused, array_of, check_own, device_of,
 from gemmtune.exact import Exact, check_machine, check_path, differences, exact
 from gemmtune.found import Found
 from gemmtune.named import absolute
+from gemmtune.once import once
 from space.errors import SpaceError
 from space.family import is_own
 from space.kinds.gemm import Gemm
@@ -31,6 +31,7 @@ from workers.errors import WorkerError
 if TYPE_CHECKING:
     from workers.cuda.families.cublaslt import Handle
 
+#: Held while a call writes its arguments and launches.
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
 #: Arrays of a call in the order of `launch`, as its caller knows them.
@@ -91,6 +92,8 @@ def launch(
     of `a` and `b` may lie a multiple of 16 bytes apart: the first such call compares the kernel's bits with those on
     dense operands, where it was measured.
 
+    f32 is multiplied as tf32, whatever precision the caller's library has for it; 8-bit floats are summed fast.
+
     An algorithm of cuBLASLt is rebuilt, by the version of the library that measured it alone, whatever `stale` says.
 
     Args:
@@ -127,12 +130,13 @@ def launch(
     source = _source(str(table or settings().table or ""), stale)
     owner = _THREAD.owner if stream == _PER_THREAD else None
     try:
-        with _LOCK, current(device):
+        with current(device):
             if owner:
                 _settle(owner, device, problem)
             call = _call(source, problem, device, stream, owner, apart)
             _check(call, *arrays, *factors)
-            call.on(*(array.address for array in (*arrays, *factors)))
+            with _LOCK:
+                call.on(*(array.address for array in (*arrays, *factors)))
     except (CudaError, SpaceError, WorkerError, TunerError) as error:
         raise ArrayRefused(f"{problem.title} on GPU {device}: {error}; use your library's own product") from error
 
@@ -335,14 +339,13 @@ def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa
 
 
 def _source(table: str, stale: bool) -> Exact:
-    # Threads that come together would read a source each, and call each one's own kernels: those that a thread loaded
-    # before its capture would not be found in it. A path is meant from the folder that the program is in now.
+    # Threads that come together share a source, and so its kernels: those that a thread loaded before its capture would
+    # not be found in it otherwise. A path is meant from the folder that the program is in now.
     check_path(table, "gemmtune.launch()")
-    with _LOCK:
-        return _loaded(str(absolute(table)) if table else "", stale)
+    return _loaded(str(absolute(table)) if table else "", stale)
 
 
-@cache
+@once
 def _loaded(table: str, stale: bool) -> Exact:
     if not table:
         raise ArrayRefused("no table is given: name one, or set GEMMTUNE_TABLE to a table or a bundle")
@@ -352,7 +355,7 @@ def _loaded(table: str, stale: bool) -> Exact:
     return source
 
 
-@cache
+@once
 def _call(source: Exact, problem: Gemm, device: int, stream: int, owner: object, apart: Apart) -> _Call:
     return _Call(source, problem, device, stream, apart)
 

@@ -23,9 +23,9 @@ int main(int count, char** words) {
     if (count != 6) return fail("usage: example BUNDLE PROBLEM-KEY BYTES-OF-A BYTES-OF-B BYTES-OF-C");
     CUdevice device;
     CUcontext context;
-    CUstream stream;
+    CUstream stream;  // waits for what the default stream writes, as the zeros; CU_STREAM_NON_BLOCKING would not
     if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context) ||
-        cuStreamCreate(&stream, 1))
+        cuStreamCreate(&stream, CU_STREAM_DEFAULT))
         return fail("there is no CUDA device");
     gemmtune::Bundle bundle;
     if (auto error = bundle.load(words[1])) return fail(error.message);

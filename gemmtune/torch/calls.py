@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gemmtune.torch import operands
 from gemmtune.torch.operands import OUTPUT_OF, OUTPUTS, Refused
+from gemmtune.torch.private import allows_tf32
 from space.kinds.gemm import Gemm
 
 #: Places of the other arguments of `_scaled_mm`.
@@ -46,7 +47,7 @@ class Parts(NamedTuple):
 def tf32() -> bool:
     """Whether torch may multiply f32 as tf32; not where settings contradict each other, which torch refuses to tell."""
     try:
-        return bool(torch.get_float32_matmul_precision() != "highest")
+        return bool(allows_tf32())
     except RuntimeError:
         return False
 

@@ -26,11 +26,50 @@ def composed(
     Args:
         scales: of A and B, which multiply A·B too.
     """
-    plain = bias is None and source is None and alpha == 1.0 and activation == "none" and scales is None
+    added = bias if source is None else source
     with uncast(a.device):
-        if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in EIGHT_BIT_FLOATS:
-            return torch.matmul(a, b)
-        return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+        # A factor that is a tensor has a gradient of its own.
+        if scales is not None or not rounds_once(a.dtype, b.dtype, dtype) or isinstance(alpha, Tensor):
+            x = scaled(_product(a, b), scales)
+            return finished(x, bias, source, alpha, beta, activation, dtype)
+        if added is not None and (added.dtype != a.dtype or isinstance(beta, Tensor)):
+            return finished(summed(a, b, None, None, alpha, 0.0).float(), bias, source, 1.0, beta, activation, dtype)
+        x = summed(a, b, bias, source, alpha, beta)
+        left = None if source is None else bias
+        if left is None and activation == "none" and dtype == a.dtype:
+            return x
+        return finished(x.float(), left, None, 1.0, 0.0, activation, dtype)
+
+
+def rounds_once(a: torch.dtype, b: torch.dtype, c: torch.dtype) -> bool:
+    """Whether torch's operators for operands of one dtype, which round to it, lose nothing that C can hold."""
+    return bool(a == b and a.is_floating_point and a.itemsize > 1 and (a in (c, torch.float32) or c.itemsize == 1))
+
+
+def summed(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+    out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """alpha · A·B + beta · source, or + bias without a source, by one operator: f16 has no room for A·B alone at times.
+
+    Args:
+        bias, source: [N] and [..., M, N] of A's dtype.
+        out: of C's shape, contiguous, of A's dtype.
+    """
+    added, factor = (bias, 1.0) if source is None else (source, beta)
+    if added is None and alpha == 1.0:
+        return torch.matmul(a, b, out=out)
+    if added is None:
+        # What 0 multiplies is not read.
+        added, factor = a.new_empty(()), 0.0
+    if b.dim() == 3 and b.shape[0] != 1:
+        return torch.baddbmm(added, a, b, beta=factor, alpha=alpha, out=out)
+    n = b.shape[-1]
+    added = added if added.dim() < 2 else added.flatten(0, -2)
+    right = b if b.dim() == 2 else b[0]
+    flat = None if out is None else out.view(-1, n)
+    made = torch.addmm(added, a.flatten(0, -2), right, beta=factor, alpha=alpha, out=flat)
+    return made.view(*a.shape[:-1], n) if out is None else out
 
 
 def uncast(device: torch.device) -> AbstractContextManager[None]:
@@ -68,13 +107,11 @@ def finished(
     return _converted(x, dtype)
 
 
-def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats and for an f32 C."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A·B: in f64 for integers, which is exact; in f32 for others."""
     if a.dtype in EIGHT_BIT_INTEGERS:
         return torch.matmul(a.double(), b.double())
-    if a.dtype in EIGHT_BIT_FLOATS or dtype == torch.float32:
-        return torch.matmul(a.float(), b.float())
-    return torch.matmul(a, b).float()
+    return torch.matmul(a.float(), b.float())
 
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -174,12 +174,10 @@ class Installed:
 
     def _load_wanted(self) -> None:
         if self._wanted and not _capturing_at_all():
-            # Another thread may be capturing.
-            with streams.unhindered() if torch.cuda.is_available() else nullcontext():
-                # Other threads' captures want more meanwhile.
-                for product in list(self._wanted):
-                    self._prepared(product)
-                    self._wanted.pop(product, None)
+            # Other threads' captures want more meanwhile.
+            for product in list(self._wanted):
+                self._prepared(product)
+                self._wanted.pop(product, None)
 
     def _prepared(self, product: Product) -> Kernel | None:
         if product not in self._loaded:
@@ -350,9 +348,11 @@ def _callable(source: Exact) -> Iterator[Gemm]:
     """The problems of a table that may be calls of operators that are overridden."""
     for best in source.bests.values():
         problem = best.problem
-        if isinstance(problem, Gemm) and problem.epilogue_parts <= _FUSED and (
-            _takes_scales(best) or DTYPES[problem.dtype_a] in MULTIPLIED
-        ):  # fmt: skip
+        if not isinstance(problem, Gemm) or not (_takes_scales(best) or DTYPES[problem.dtype_a] in MULTIPLIED):
+            continue
+        # `bmm` adds nothing, and `addmm` one matrix or one vector.
+        parts, added = problem.epilogue_parts, problem.epilogue_parts & {"beta", "bias"}
+        if parts <= _FUSED and len(added) < 2 and (problem.batch == 1 or not parts):
             yield problem
 
 

@@ -99,14 +99,13 @@ class Kernel:
     strides: Mapping[str, Strides] = field(default_factory=dict)
     build: str = ""
     _bound: dict[int, _Bound] = field(default_factory=dict)
-    _masks: tuple[int, int, int, int] = field(init=False)
+    _masks: tuple[int, ...] = field(init=False)
     _scale_mask: int = field(init=False)
     _strides: tuple[int, ...] = field(init=False)
     _room: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        mask_a, mask_b, mask_c, mask_source = (bytes_ - 1 for _, bytes_ in self.aligned[:4])
-        self._masks = mask_a, mask_b, mask_c, mask_source
+        self._masks = tuple(bytes_ - 1 for _, bytes_ in self.aligned[:5])
         self._scale_mask = max((bytes_ - 1 for _, bytes_ in self.aligned[5:]), default=0)
         self._strides = tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
         self._room = _room(self.passing), _room(self.zeroed)
@@ -136,13 +135,13 @@ class Kernel:
             out = empty_strided(self.shape, self._strides, self.dtype)
         at_a, at_b, at_c = a.data_ptr(), b.data_ptr(), out.data_ptr()
         at_source = source.data_ptr() if source is not None else 0
-        mask_a, mask_b, mask_c, mask_source = self._masks
-        if at_a & mask_a or at_b & mask_b or at_c & mask_c or at_source & mask_source:
-            self._refuse((at_a, at_b, at_c, at_source))
+        at_bias = bias.data_ptr() if bias is not None else 0
+        mask_a, mask_b, mask_c, mask_source, mask_bias = self._masks
+        if at_a & mask_a or at_b & mask_b or at_c & mask_c or at_source & mask_source or at_bias & mask_bias:
+            self._refuse((at_a, at_b, at_c, at_source, at_bias))
         at_scales = (scales[0].data_ptr(), scales[1].data_ptr()) if scales is not None else _NONE
         if (at_scales[0] | at_scales[1]) & self._scale_mask:
             self._refuse((0, 0, 0, 0, 0, *at_scales))
-        at_bias = bias.data_ptr() if bias is not None else 0
         stream = current_stream(device)
         bound = self._bound.get(stream) or self._bind(stream)
         with bound.queue.lock:
@@ -262,7 +261,8 @@ def prepare(
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
+            with streams.unhindered():  # another thread may be capturing
+                found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
             if isinstance(found, Kernel) and found.zeroed:
                 streams.reserve(device).refill()
             if isinstance(found, Kernel) and not found.proved:
@@ -342,8 +342,9 @@ def _looked_up(
     passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
     names = "a", "b", "c", "source", "bias", *(("scale_a", "scale_b") if problem.scales else ())
     aligned = tuple((name, loaded.alignment_bytes[name]) for name in names)
-    # Nobody measured it on operands that lie like these.
-    proved = found.source == "measured" and build_digest == found.build_digest and not strides
+    # A program is known by its digest, the library by its version. Nobody measured it on operands that lie like these.
+    known = build_digest == found.build_digest if family.own else bool(found.cublaslt)
+    proved = found.source == "measured" and known and not strides
     return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest)
 
 

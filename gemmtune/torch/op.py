@@ -108,7 +108,7 @@ def gemm(
         if out is not None:
             raise Refused("out has no gradient: call under torch.no_grad(), outside function transforms, or omit out")
         check_composed(a, b, bias, source, dtype)
-        scaling_of(a, b, scale_a, scale_b)
+        scaling_of(a, b, scale_a, scale_b, source, alpha)
         return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
     if out is not None:
         scales = scale_a, scale_b
@@ -152,7 +152,7 @@ def _on_gpu(
     call = prepared(key)
     if call is None:
         dtype, device = output_dtype(a, out_dtype), a.get_device()
-        scaling = scaling_of(a, b, scale_a, scale_b)
+        scaling = scaling_of(a, b, scale_a, scale_b, source, alpha)
         if not a.numel() or not b.numel():
             return _of_nothing(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b), out)
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
@@ -188,7 +188,7 @@ def _on_cpu(
     out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    dtype, scaling = out_dtype or output_dtype(a, None), scaling_of(a, b, scale_a, scale_b)
+    dtype, scaling = out_dtype or output_dtype(a, None), scaling_of(a, b, scale_a, scale_b, source, alpha)
     if not a.numel() or not b.numel():
         return _of_nothing(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b), out)
     problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
@@ -215,7 +215,7 @@ def _meta(
 ) -> Tensor:  # fmt: skip
     dtype = output_dtype(a, out_dtype)
     check_composed(a, b, bias, source, dtype)
-    scaling_of(a, b, scale_a, scale_b)
+    scaling_of(a, b, scale_a, scale_b, source, alpha)
     return a.new_empty(output_shape(a, b), dtype=dtype)
 
 
@@ -238,7 +238,7 @@ def _meta_out(
     dtype = output_dtype(a, out.dtype)
     check_output(out, output_shape(a, b), dtype, a.device)
     check_composed(a, b, bias, source, dtype)
-    scaling_of(a, b, scale_a, scale_b)
+    scaling_of(a, b, scale_a, scale_b, source, alpha)
 
 
 _LIBRARY.define(f"gemm({_ARGUMENTS}, {_SCALES}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))

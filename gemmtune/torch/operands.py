@@ -132,16 +132,25 @@ def check_composed(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | N
         raise Refused(f"source is {tuple(source.shape)}: it must be like C, {tuple(shape)}")
 
 
-def scaling_of(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None) -> str:
+def scaling_of(
+    a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None, source: Tensor | None = None,
+    alpha: float | Tensor = 1.0,
+) -> str:  # fmt: skip
     """Which of `space.kinds.gemm.SCALES` the scales of A [..., M, K] and B [K, N] are; empty without any.
 
     Raises:
-        Refused: they are neither one number each nor one for each row of A and column of B, in dense f32 beside A.
+        Refused: they are neither one number each nor one for each row of A and column of B, in dense f32 beside A; or
+            of other operands than matrices of 8-bit floats, or beside a source or an alpha.
     """
     if scale_a is None and scale_b is None:
         return ""
     if scale_a is None or scale_b is None:
         raise Refused(f"scale_{'a' if scale_a is None else 'b'} is missing: give both scales, or none")
+    if a.dtype not in EIGHT_BIT_FLOATS or (b.dim() == 3 and b.shape[0] != 1):
+        raise Refused(f"scales are for matrices of 8-bit floats, and b is {tuple(b.shape)} beside an a of {a.dtype}: "
+                      "give alpha, a number")  # fmt: skip
+    if source is not None or isinstance(alpha, Tensor) or alpha != 1.0:
+        raise Refused("scales replace alpha and source: multiply a scale by alpha, and add the source to C")
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
         if scale.dtype is not torch.float32 or scale.device != a.device or not scale.is_contiguous():
             raise Refused(f"{name} is {tuple(scale.shape)} {scale.dtype} on {scale.device}: give dense "

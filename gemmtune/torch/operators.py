@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gemmtune.torch import streams
-from gemmtune.torch.composed import composed, finished, scaled, uncast
+from gemmtune.torch.composed import composed, finished, rounds_once, scaled, summed, uncast
 from gemmtune.torch.operands import INPUTS, OUTPUTS
 from space.kinds.gemm import Gemm
 
@@ -21,6 +21,8 @@ Product: TypeAlias = Callable[..., Tensor]
 
 #: Dtypes by our names.
 DTYPES: Final = {name: dtype for dtype, name in (INPUTS | OUTPUTS).items()} | {"tf32": torch.float32}
+#: Parts of epilogues that torch's operators have beside the product.
+_SUMMED: Final = ({"alpha"}, {"bias"}, {"beta"}, {"alpha", "bias"}, {"alpha", "beta"})
 #: GPUs from this capability on multiply 8-bit floats.
 _SCALED_CAPABILITY: Final = (8, 9)
 #: torch scales rows and columns on GPUs of this one.
@@ -45,8 +47,9 @@ def operator_of(
         return _composing(activation, dtype)
     if (plain or rescaled) and made is dtype:
         return _alone(product, device.type)
-    if problem.epilogue_parts == {"bias"} and made is dtype is DTYPES[problem.dtype_a] and problem.batch == 1:
-        return _biased(tuple(shape))
+    if made is DTYPES[problem.dtype_a]:
+        at_once = problem.epilogue_parts in _SUMMED and made is dtype
+        return _sum if at_once else _composing(activation, dtype)
     wide = torch.float64 if made is torch.int32 else torch.float32
 
     def compute(
@@ -79,20 +82,13 @@ def _alone(product: Product, kind: str) -> Compute:
     return compute
 
 
-def _biased(shape: tuple[int, ...]) -> Compute:
-    """`torch.addmm`, which adds the bias before it rounds."""
-
-    def compute(
-        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
-        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
-        assert bias is not None
-        with uncast(a.device):
-            flat = None if out is None else out.view(-1, shape[-1])
-            made = torch.addmm(bias, a.view(-1, a.shape[-1]), _alone_in(b), out=flat)
-        return made.view(shape) if out is None else out
-
-    return compute
+def _sum(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+    out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:  # fmt: skip
+    """`torch.addmm` or `baddbmm`, which scales and adds before it rounds."""
+    with uncast(a.device):
+        return summed(a, b, bias, source, alpha, beta, out)
 
 
 def _composing(activation: str, dtype: torch.dtype) -> Compute:
@@ -116,8 +112,8 @@ def _product_of(
     """
     a, b = DTYPES[problem.dtype_a], DTYPES[problem.dtype_b]
     if a is b and a.is_floating_point and a.itemsize > 1:
-        # torch rounds products to the dtype of the operands: an f32 C of 16-bit operands must be composed.
-        return (None if problem.dtype_c == "f32" and a is not torch.float32 else _multiplied(shape)), a
+        # torch rounds products to the dtype of the operands: a C that holds more must be composed.
+        return (_multiplied(shape) if rounds_once(a, b, DTYPES[problem.dtype_c]) else None), a
     if _scales(problem, device):
         made = dtype if dtype in _SCALED_OUTPUTS else torch.float32
         ready = problem.layout == "nt" and problem.n % _MULTIPLE == problem.k % _MULTIPLE == 0

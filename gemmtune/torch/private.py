@@ -35,6 +35,15 @@ def public_modes() -> int:
     return 1
 
 
+def public_allows_tf32() -> bool:
+    """Whether torch may multiply f32 as tf32.
+
+    Raises:
+        RuntimeError: settings contradict each other.
+    """
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
 def transformed() -> bool:
     """Whether a function transform (`vmap`, `jvp`, `grad`) or forward-mode differentiation is at work.
 
@@ -60,6 +69,8 @@ def transforming_since_2_13() -> bool:
 empty_strided: Final = torchs("_dynamo.guards._empty_strided_cuda", public_empty_strided)
 current_device: Final = torchs("_cuda_getDevice", torch.cuda.current_device)
 current_stream: Final = torchs("_cuda_getCurrentRawStream", public_current_stream)
+#: Not `get_float32_matmul_precision`, which says what was set last by that name, whatever another setting says since.
+allows_tf32: Final = torchs("_get_cublas_allow_tf32", public_allows_tf32)
 #: How many function transforms are at work, and the level of the innermost; None without one.
 depth_of_transforms: Final = torchs("_functorch.get_dynamic_layer_stack_depth", lambda: 0)
 level_of_transforms: Final = torchs("_functorch.maybe_current_level", lambda: None)

@@ -96,7 +96,7 @@ class Recording:
             return self._tally.leave_out(PLAIN_F32)
         try:
             dtype = output_dtype(a, out_dtype if out is None else out.dtype)
-            scaling = scaling_of(a, b, scale_a, scale_b)
+            scaling = scaling_of(a, b, scale_a, scale_b, source, alpha)
             problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
             self._tally.add(problem, 1, "the program")
         except (Refused, ProblemError) as error:

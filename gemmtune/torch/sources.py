@@ -36,6 +36,8 @@ NEIGHBOURS: Final = ("plain", "pdl")
 VERIFY: Final = ("first_call", "background")
 #: A source that did not answer is left alone for this many times as long as it was waited for.
 _PAUSE: Final = 9
+#: A service that asks for a wait gets it, and no longer one: a proxy before it may ask for hours.
+_LONGEST_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -46,10 +48,11 @@ class _Silence:
     told: Found | None = None
     until: float = 0.0
 
-    def begin(self, why: object, asked: float) -> Found:
+    def begin(self, why: object, asked: float, least_seconds: float = 0.0) -> Found:
         """What to tell until the source is asked again; `asked` is when it was, by `time.monotonic`."""
         now = time.monotonic()
-        self.told, self.until = Found(None, str(why), for_now=True), now + _PAUSE * (now - asked)
+        pause = max(_PAUSE * (now - asked), min(least_seconds, _LONGEST_SECONDS))
+        self.told, self.until = Found(None, str(why), for_now=True), now + pause
         return self.told
 
     def at(self, now: float) -> Found | None:
@@ -109,8 +112,8 @@ class Service:
             said = self.client.best(**question, device=device, neighbours=self.neighbours)
             config = family_named(said.family).config(said.knobs) if said.family else None
         except GemmtuneError as error:
-            if error.status == 0 and error.temporary:
-                return self._silence.begin(error, asked)
+            if error.temporary and (error.status == 0 or error.retry_after):
+                return self._silence.begin(error, asked, error.retry_after)
             return Found(None, str(error), for_now=error.temporary)
         except SpaceError as error:
             return Found(None, str(error))

@@ -152,6 +152,9 @@ def unhindered() -> Iterator[None]:
     A capture in the mode `global`, torch's default, ends with an error as soon as any thread in that mode does either
     (CUDA Driver API, cuThreadExchangeStreamCaptureMode).
     """
+    if not (torch.version.cuda and torch.cuda.is_available()):
+        yield  # a torch for other makers' GPUs has captures of its own
+        return
     from cuda.bindings import driver as cu
 
     mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED

@@ -25,8 +25,9 @@ from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 
 CASES = 300
-#: Torch's operators would not take its activation, and have no integers.
-NEVER = (Gemm.of(16, 32, 64, epilogue="relu"), Gemm.of(16, 32, 64, "int8"))
+#: Torch's operators have no activation, no integers, nothing that is added to a batch, and one thing to a matrix.
+NEVER = (Gemm.of(16, 32, 64, epilogue="relu"), Gemm.of(16, 32, 64, "int8"),
+         Gemm.of(16, 32, 64, batch=3, epilogue="bias"), Gemm.of(16, 32, 64, epilogue="beta+bias"))  # fmt: skip
 
 
 class Graph:

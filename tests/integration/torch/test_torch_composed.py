@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, gemm, op  # noqa: E402
 
-BF16 = torch.bfloat16
+BF16, F16 = torch.bfloat16, torch.float16
 
 
 def random(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -33,7 +33,44 @@ def test_autocast_changes_neither_operands_nor_results(graded: bool) -> None:
         assert torch.allclose(one, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["matrices", "batches"])
+def test_a_product_beyond_f16_is_scaled_and_added_to_before_it_is_rounded(batch: tuple[int, ...], graded: bool) -> None:
+    a = torch.full((*batch, 4, 64), 60.0, dtype=F16, requires_grad=graded)
+    b, source = torch.full((*batch, 64, 8), 60.0, dtype=F16), torch.full((*batch, 4, 8), -6e4, dtype=F16)
+    product = 60.0 * 60.0 * 64
+    bias = torch.full((8,), 64.0, dtype=F16)
+    found = {
+        product / 1024: gemm(a, b, alpha=1 / 1024),
+        product / 1024 + 64: gemm(a, b, alpha=1 / 1024, bias=bias, activation="relu"),
+        product - 3.0 * 6e4: gemm(a, b, source=source, beta=3.0),
+        product / 4 - 0.5 * 6e4 + 64: gemm(a, b, alpha=0.25, source=source, beta=0.5, bias=bias),
+        product: gemm(a, b, out_dtype=BF16),
+    }
+    for expected, c in found.items():
+        assert torch.allclose(c.double(), torch.full_like(c, expected).double(), rtol=2**-8, atol=0)
+        assert c.requires_grad is graded
+
+
+def test_factors_and_a_bias_with_gradients_of_their_own_are_applied_before_c_is_rounded() -> None:
+    a, b = torch.full((4, 64), 60.0, dtype=F16), torch.full((64, 8), 60.0, dtype=F16)
+    alpha, bias = torch.tensor(1 / 1024, requires_grad=True), torch.ones(8, requires_grad=True)
+    for factor in (alpha, 1 / 1024):
+        c = gemm(a, b, alpha=factor, bias=bias)
+        assert torch.equal(c, torch.full((4, 8), 226.0, dtype=F16))
+        c.sum().backward()
+    assert alpha.grad == 60.0 * 60.0 * 64 * 32
+    assert torch.equal(bias.grad, torch.full((8,), 8.0))
+
+
+def test_an_f16_output_has_all_its_bits() -> None:
+    a, b = random(4, 256), random(256, 8)
+    assert torch.equal(gemm(a, b, out_dtype=F16), (a.float() @ b.float()).to(F16))
+
+
 GIVEN = {"a": random(4, 32), "b": random(32, 8)}
+EIGHT = {name: each.to(torch.float8_e4m3fn) for name, each in GIVEN.items()}
+SCALES = {"scale_a": torch.ones(1), "scale_b": torch.ones(1)}
 REFUSALS = [
     ({"a": random(32)}, "a vector is one row"),
     ({"b": random(33, 8)}, "a's columns must be b's rows"),
@@ -46,6 +83,9 @@ REFUSALS = [
     ({"bias": random(3, 4, 8)}, r"bias is \(3, 4, 8\)"),
     ({"source": random(8)}, r"source is \(8,\)"),
     ({"out_dtype": torch.int8}, "C can't have out_dtype torch.int8"),
+    (SCALES, "scales are for matrices of 8-bit floats"),
+    (EIGHT | SCALES | {"alpha": 2.0}, "scales replace alpha and source"),
+    (EIGHT | SCALES | {"source": random(4, 8)}, "scales replace alpha and source"),
 ]
 
 
@@ -62,7 +102,8 @@ def test_a_call_with_gradients_is_refused_as_one_without(given: dict[str, object
     ({"bias": torch.empty(1)}, r"bias is \(1,\)"), ({"source": torch.empty(8)}, r"source is \(8,\)"),
     ({"scale_a": torch.empty(3), "scale_b": torch.empty(8)}, r"scales are \(3,\) and \(8,\): give one number each"),
     ({"scale_a": torch.empty(1)}, "scale_b is missing"),
-], ids=["bias", "source", "scales", "one scale"])  # fmt: skip
+    ({"scale_a": torch.empty(1), "scale_b": torch.empty(1), "source": torch.empty(4, 8)}, "scales replace alpha"),
+], ids=["bias", "source", "scales", "one scale", "scales and a source"])  # fmt: skip
 def test_operands_without_memory_are_refused_as_others(into: bool, given: dict[str, torch.Tensor], said: str) -> None:
     dtype = torch.float8_e4m3fn
     a, b = torch.empty(4, 32, dtype=dtype, device="meta"), torch.empty(32, 8, dtype=dtype, device="meta")
@@ -86,6 +127,16 @@ def test_8_bit_floats_of_both_kinds_go_together_with_gradients_too(given: tuple[
     a, b = random(4, 32, dtype=given[0]), random(32, 8, dtype=given[1])
     bias = torch.zeros(8, requires_grad=True)
     assert torch.equal(gemm(a, b, bias=bias, out_dtype=torch.float32), a.float() @ b.float())
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("shape", [(0, 8, 32), (4, 0, 32), (4, 8, 0)], ids=str)
+def test_what_is_empty_is_scaled_and_added_to(shape: tuple[int, int, int], graded: bool) -> None:
+    m, n, k = shape
+    a, b, bias, source = random(m, k).requires_grad_(graded), random(k, n), random(n), random(m, n)
+    assert torch.equal(gemm(a, b, alpha=0.5), torch.zeros(m, n, dtype=BF16))
+    assert torch.equal(gemm(a, b, alpha=0.5, bias=bias), bias.expand(m, n))
+    assert torch.equal(gemm(a, b, alpha=0.5, bias=bias, source=source), bias + source)
 
 
 @pytest.mark.parametrize("given", [{"bias": random(3, 4, 8)}, {"source": random(8)}, {"out_dtype": torch.int8}])

@@ -314,9 +314,10 @@ def test_scales_are_brought_to_the_algorithm_before_its_launch(state: State, lib
     assert len(library.calls) == 1
 
 
-def test_misaligned_scales_of_rows_are_refused_and_nothing_is_launched(state: State, library: Recorder) -> None:
-    """The library may read them by its widest loads."""
-    config, problem = LIBRARY.config({"algorithm": 66}), Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled_rowwise")
+def test_misaligned_vectors_are_refused_and_nothing_is_launched(state: State, library: Recorder) -> None:
+    """The library may read scales of rows, and a bias, by its widest loads."""
+    config = LIBRARY.config({"algorithm": 66})
+    problem = Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled_rowwise+bias")
     about = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=60 << 20)
     source = SimpleNamespace(find=lambda *_: Found(config, "planted", "measured", "130200"))
     with pytest.MonkeyPatch.context() as patched:
@@ -330,8 +331,11 @@ def test_misaligned_scales_of_rows_are_refused_and_nothing_is_launched(state: St
         given[number] = scales[1:65]
         with pytest.raises(Refused, match=f"^{name} starts at .* 16 bytes that cublaslt"):
             ready.launch(a, b, None, None, 1.0, 0.0, out, (given[0], given[1]))
+    bias = torch.zeros(80, dtype=torch.bfloat16)
+    with pytest.raises(Refused, match=r"^bias starts at .* 16 bytes that cublaslt"):
+        ready.launch(a, b, bias[1:65], None, 1.0, 0.0, out, (scales[:64], scales[:64]))
     assert library.calls == []
-    ready.launch(a, b, None, None, 1.0, 0.0, out, (scales[:64], scales[16:]))
+    ready.launch(a, b, bias[16:], None, 1.0, 0.0, out, (scales[:64], scales[16:]))
     assert len(library.calls) == 1
 
 

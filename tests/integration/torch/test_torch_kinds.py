@@ -129,6 +129,20 @@ def test_f32_is_multiplied_as_tf32_only_while_torch_may(offer: Offer) -> None:
     assert StandIn.noted == [TF32] * 2
 
 
+@pytest.mark.parametrize(("first", "then"), [("high", "ieee"), ("highest", "tf32")])
+def test_f32_is_torchs_where_settings_contradict_each_other(offer: Offer, first: str, then: str) -> None:
+    offer(TF32)
+    matmul, before = torch.backends.cuda.matmul, torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(first)
+        matmul.fp32_precision = then
+        torch.mm(*operands(torch.float32))
+    finally:
+        matmul.fp32_precision = "none"
+        torch.set_float32_matmul_precision(before)
+    assert StandIn.noted == []
+
+
 def test_an_output_that_shares_memory_with_what_is_read_is_torchs(offer: Offer) -> None:
     made = offer(PLAIN, ADDED)
     held = torch.randn(4096).to(BF16)

@@ -105,13 +105,14 @@ def test_scales_that_no_kernel_reads_are_refused() -> None:
         ({"scale_a": one, "scale_b": one.double()}, "scale_b is .* give dense torch.float32"),
         ({"scale_a": torch.ones(3, 2)[:, :1], "scale_b": torch.ones(16)}, "scale_a is .* give dense"),
         ({"scale_a": torch.ones(3), "scale_b": one}, "3 for a's rows and 16 for b's columns"),
-        ({"scale_a": one, "scale_b": one, "alpha": 2.0}, "replaces alpha and beta"),
-        ({"scale_a": one, "scale_b": one, "source": random(3, 16)}, "replaces alpha and beta"),
+        ({"scale_a": one, "scale_b": one, "alpha": 2.0}, "replace alpha and source"),
+        ({"scale_a": one, "scale_b": one, "source": random(3, 16)}, "replace alpha and source"),
     ):  # fmt: skip
         with pytest.raises(Refused, match=message):
             gemm(a, b, **options)  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="needs 8-bit floats and batch = 1"):
-        gemm(a.to(BF16), b.to(BF16), scale_a=one, scale_b=one)
+    for given in ((a.to(BF16), b.to(BF16)), (a.expand(2, 3, 64), b.expand(2, 64, 16))):
+        with pytest.raises(Refused, match="scales are for matrices of 8-bit floats"):
+            gemm(*given, scale_a=one, scale_b=one)
     out = torch.empty(3, 16)
     with pytest.raises(Refused, match="shares memory with scale_a"):
         gemm(a, b, scale_a=out[0, :1], scale_b=one, out=out)

@@ -136,20 +136,24 @@ def test_scales_are_the_8_bit_operators(calls: Calls, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
-def test_a_bias_alone_is_added_by_the_operator_that_multiplies(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("given", ["bias", "source", "bias+alpha", "source+alpha", "alpha"])
+def test_the_operator_that_multiplies_adds_and_scales(
+    given: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = random(48, 64, dtype=dtype)
-    for a in (random(32, 64, dtype=dtype), random(64, 32, dtype=dtype).t(), random(2, 3, 64, dtype=dtype)):
-        out = torch.empty(output_shape(a, right.t()), dtype=dtype)
+    right, alpha, beta = random(48, 64, dtype=dtype).t(), 0.5 if "alpha" in given else 1.0, 2.0
+    batches = random(3, 32, 64, dtype=dtype), random(3, 48, 64, dtype=dtype).mT
+    matrices = random(32, 64, dtype=dtype), random(64, 32, dtype=dtype).t(), random(2, 3, 64, dtype=dtype)
+    for a, b in (batches, *((each, right) for each in matrices)):
+        out = torch.empty(output_shape(a, b), dtype=dtype)
+        bias = random(48, dtype=dtype) if "bias" in given else None
+        source = random(*out.shape, dtype=dtype) if "source" in given else None
         with monkeypatch.context() as patched:
             patched.setattr(torch, "matmul", None)
-            made = operator_of(
-                problem_of(a, right.t(), random(48, dtype=dtype), None, 1.0, "none", dtype, False),
-                output_shape(a, right.t()), dtype, "none", CUDA,
-            )(a, right.t(), random(48, dtype=dtype), None, 1.0, 0.0, out)  # fmt: skip
-            assert made is out
-        computed(a, right.t(), bias=random(48, dtype=dtype))
+            patched.setattr(torch.Tensor, "float", None)
+            problem = problem_of(a, b, bias, source, alpha, "none", dtype, False)
+            compute = operator_of(problem, output_shape(a, b), dtype, "none", CUDA)
+            assert compute(a, b, bias, source, alpha, beta, out) is out
+        assert torch.equal(out, computed(a, b, bias=bias, source=source, alpha=alpha, beta=beta))
 
 
 @pytest.mark.parametrize("right", [random(1, 64, 48), random(1, 48, 64).mT], ids=["rows", "columns"])

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Literal
 
@@ -71,6 +71,27 @@ def test_the_first_call_waits_for_the_proof_which_is_remembered(prepared: Prepar
     for key in ("kind", "kind", "configured again"):
         assert isinstance(prepared.prepare(key), kernels.Kernel)
     assert prepared.asked == 1
+
+
+def test_a_kernel_is_loaded_while_another_thread_captures(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[str] = []
+
+    @contextmanager
+    def unhindered() -> Iterator[None]:
+        modes.append("relaxed")
+        yield
+        modes.append("before")
+
+    def looked_up(*_: object) -> kernels.Kernel:
+        modes.append("loaded")
+        return prepared.kernel(proved=True)
+
+    monkeypatch.setattr(streams, "unhindered", unhindered)
+    monkeypatch.setattr(kernels, "_looked_up", looked_up)
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+    assert modes == ["relaxed", "loaded", "before"]
 
 
 def test_another_program_of_a_proved_config_is_proved_too(prepared: Prepared) -> None:

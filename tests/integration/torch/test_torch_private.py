@@ -33,6 +33,9 @@ def test_the_public_ways_make_and_name_the_same(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch, "empty_strided", lambda *at, **how: asked.update(at=at, how=how))
     private.public_empty_strided((2, 3), (3, 1), torch.bfloat16)
     assert asked == {"at": ((2, 3), (3, 1)), "how": {"dtype": torch.bfloat16, "device": "cuda"}}
+    for precision in ("high", "highest"):  # the last is torch's own choice
+        torch.set_float32_matmul_precision(precision)
+        assert private.public_allows_tf32() is private.allows_tf32() is (precision == "high")
 
 
 def test_without_a_count_of_modes_every_call_goes_through_the_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:

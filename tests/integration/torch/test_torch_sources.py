@@ -229,3 +229,29 @@ def test_a_store_that_can_not_be_opened_for_now_is_opened_later_and_waited_for_a
         assert sources.chosen().find(problem, "NVIDIA H200").source == "predicted"
     finally:
         configure()
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("30", 30.0), ("86400", 60.0)])
+def test_a_service_that_asks_for_a_wait_gets_it(
+    monkeypatch: pytest.MonkeyPatch, said: str, seconds: float
+) -> None:
+    import httpx2
+
+    from gemmtune import Client
+
+    now, asked = 100.0, 0
+
+    def busy(request: httpx2.Request) -> httpx2.Response:
+        nonlocal asked
+        asked += 1
+        problem = '{"type": "/problems/too-often", "detail": "planted"}'
+        return httpx2.Response(429, text=problem, headers={"Retry-After": said})
+
+    monkeypatch.setattr(sources, "time", SimpleNamespace(monotonic=lambda: now))
+    service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(busy)))
+    for wait, times in ((0.0, 1), (seconds - 1, 1), (2.0, 2)):
+        now += wait
+        for m in (1, 2, 3):
+            found = service.find(Gemm.of(m, 64, 64), "NVIDIA H200")
+            assert (found.config, found.why, found.for_now) == (None, "planted", True)
+        assert asked == times

@@ -199,7 +199,7 @@ def test_a_call_runs_the_algorithm_on_any_stream_with_a_workspace_of_the_callers
     call = calls.LibraryCall(problem, described(problem)[1].listed[1], library_of(lt))
     assert call.scratch == {"workspace": calls.Scratch(4096, zeroed=False)}
     # The library takes our B as its A.
-    assert call.alignment_bytes == {"a": 8, "b": 16, "source": 16, "c": 2, "bias": 2}
+    assert call.alignment_bytes == {"a": 8, "b": 16, "source": 16, "c": 2, "bias": 16}
     ready, other = call.on(SimpleNamespace(handle=3)), call.on(SimpleNamespace(handle=4))  # type: ignore[arg-type]
     ready.bring({"workspace": 8192})
     ready(1, 2, 3, 4, 5, 0.5, 2.0)

@@ -39,9 +39,10 @@ class Result(ctypes.Structure):
 
 def least_alignment_bytes(problem: Gemm) -> dict[str, int]:
     """What addresses of a product must be multiples of, whatever its algorithm, by the names of `Copy`."""
-    # The library says nothing of vectors of scales; it may read them by its widest loads.
-    rowwise = ("scale_a", "scale_b") if problem.scales == "scaled_rowwise" else ()
-    return element_bytes(problem) | dict.fromkeys(rowwise, USUAL_ALIGNMENT_BYTES)
+    # The library says nothing of vectors: kernels of it that read them by its widest loads fault on other addresses.
+    vectors = [*(("scale_a", "scale_b") if problem.scales == "scaled_rowwise" else ()),
+               *(("bias",) if "bias" in problem.epilogue_parts else ())]  # fmt: skip
+    return element_bytes(problem) | dict.fromkeys(vectors, USUAL_ALIGNMENT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
