@@ -82,9 +82,11 @@ class Trial:
         return cls.timed(measurement.config, measurement.outcome, measurement.median_us, measurement.samples_us)
 
     @classmethod
-    def timed(cls, config: Config, outcome: Outcome, median_us: float, samples_us: Sequence[float]) -> Trial:
-        noise = (max(samples_us) - min(samples_us)) / median_us if samples_us else 0.0
-        return cls(config, outcome, median_us, noise)
+    def timed(cls, config: Config, outcome: Outcome, median_us: float | None, samples_us: Sequence[float]) -> Trial:
+        if outcome is not Outcome.CORRECT or median_us is None:
+            # A report may have times of what was wrong.
+            return cls(config, outcome)
+        return cls(config, outcome, median_us, (max(samples_us) - min(samples_us)) / median_us if samples_us else 0.0)
 
 
 def names_of(families: Sequence[Family]) -> str:

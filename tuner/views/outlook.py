@@ -16,6 +16,7 @@ from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import ranked
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import MARGIN
+from tuner.studying.records import Trial
 from tuner.views import studies
 
 
@@ -59,7 +60,7 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
         return StudyOutlook(study_id, len(screened), len(pool), None, None, MARGIN)
     order = order_for(Guidance(model), study.problem, [config for config in pool if config in legal], study.device)
     for each in screened:
-        order.tell(each.config, each.median_us)
+        order.tell(each.config, Trial.of(each).median_us)
     left = order.outlook()
     chance, gain = (left.chance, left.gain) if left else (None, None)
     return StudyOutlook(study_id, len(screened), len(pool), chance, gain, MARGIN)

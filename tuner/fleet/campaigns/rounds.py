@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -226,7 +225,6 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Conf
         if key in wrong:
             # It was right here, and can't win: it would take a finalist's place.
             outcome = Outcome.WRONG_RESULT.value
-        time_us = median_us if median_us and outcome == "correct" else math.inf
-        tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
+        tried.append(Trial.timed(config, Outcome(outcome), median_us, samples_us))
     # Others of ours may win where all that took part were wrong.
     return tuple(tried), finals if not wrong or any(map(is_own, finals)) else []
