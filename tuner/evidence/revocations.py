@@ -77,11 +77,11 @@ def revoke(
         session.flush()
         marked = select(MeasurementRow.id, literal(row.id)).where(*theirs)
         session.execute(insert(RevokedRow).from_select(["measurement_id", "revocation_id"], marked))
-        ours = select(RevokedRow.measurement_id).where(RevokedRow.revocation_id == row.id)
-        numbers = session.scalars(ours).all()
+        ours = select(func.count(RevokedRow.measurement_id)).where(RevokedRow.revocation_id == row.id)
+        count = session.scalars(ours).one()
         _end_studies(session, row.id)
     replaced = settle(store, math.inf if whole else _SECONDS)
-    return Revocation(row.id, worker, token, moment, reason, made_by, row.at, len(numbers), replaced)
+    return Revocation(row.id, worker, token, moment, reason, made_by, row.at, count, replaced)
 
 
 def newest(store: Store) -> int:
