@@ -21,6 +21,7 @@ from tuner.evidence.records import Policy, Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
+from tuner.fleet.campaigns.records import CampaignBudget
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.records import FINALISTS
@@ -259,6 +260,25 @@ def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) 
     }  # fmt: skip
     assert slow in (finalists := found.finalists())
     assert fast not in finalists
+
+
+def test_a_campaign_serves_the_library_where_all_that_was_right_was_found_wrong_elsewhere(store: Store) -> None:
+    hand = Fleet(store).hand(0)
+    screened = candidates_for(PROBLEM, hand.device)[:2]
+    hand._fleet.campaign([PROBLEM], budget=CampaignBudget(candidates=2, rounds=11))
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [built(measured(config, problem=PROBLEM)) for config in screened])
+    for config in screened:
+        refute(store, wrong(config))
+    task = hand.claimed()
+    search = hand.begin(task)
+    assert not search.propose()
+    finalists = search.finalists()
+    assert finalists, "without any a worker runs no finals"
+    hand.report(task, FlakyRound(PROBLEM, None, ()).finals(finalists, 11), ended=search.ended)
+    assert hand._fleet.statuses(1) == {"done": 1}
+    assert not is_own(served(store))
 
 
 def test_a_campaign_runs_finals_again_where_all_of_ours_in_them_were_wrong_elsewhere(store: Store) -> None:
