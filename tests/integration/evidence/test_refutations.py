@@ -12,8 +12,9 @@ from space.config import Config
 from space.families.common import starts_early
 from space.family import is_own
 from space.kinds.gemm import Gemm
+from space.rank import roofline_us
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
-from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
+from tests.support import DEVICE, FACTS, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured
 from tuner.evidence import measurements
 from tuner.evidence.picks import bests_of
@@ -27,6 +28,7 @@ from tuner.studying.guidance import Guidance
 from tuner.studying.records import FINALISTS
 from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
+from tuner.views.outlook import outlook
 from tuner.views.studies import in_full, page
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import More, Round, no_more
@@ -244,6 +246,22 @@ def test_builds_that_were_wrong_take_no_finalists_place(store: Store, fresh: boo
     assert own
     assert not own & known
     assert served(store) == report.best.config
+
+
+def test_a_target_that_a_build_found_wrong_reached_ends_no_search_and_leaves_a_gain(store: Store) -> None:
+    tuned(store, Flaky())
+    screened = [one.measurement for one in store.measurements_of(1, "screen")]
+    fastest_us = min(one.median_us for one in screened)
+    target, before = roofline_us(PROBLEM, FACTS.profile) / fastest_us, outlook(store, 1, None)
+    for one in screened:
+        if one.median_us == fastest_us:
+            refute(store, wrong(one.config))
+    report = tune(store, Flaky(), PROBLEM, Budget(12, turns=11, target=target))
+    assert report.new == 12 - len(screened)
+    after = outlook(store, 1, None)
+    assert before.gain is not None
+    assert after.gain is not None
+    assert after.gain > before.gain
 
 
 def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) -> None:
