@@ -30,6 +30,7 @@ from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
 from tuner.views.outlook import outlook
 from tuner.views.studies import in_full, page
+from tuner.views.versions import of_study
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import More, Round, no_more
 
@@ -163,7 +164,9 @@ def test_a_build_that_was_wrong_in_another_study_is_not_served(store: Store) -> 
 def test_a_studys_page_picks_no_build_that_was_wrong(store: Store) -> None:
     fastest = tuned(store, Flaky())
     (study,) = page(store, PROBLEM, DEVICE, 1_000, 10)
+    version = of_study(store, study.id)
     refute(store, wrong(fastest))
+    assert of_study(store, study.id) != version, "a page that is kept would pick it still"
     found = in_full(store, study.id)
     configs = {final.measurement_id: final.config for final in found.finals}
     assert {configs[pick.measurement_id] for pick in found.picks} == {tuned(store, Flaky(), fresh=True)}
