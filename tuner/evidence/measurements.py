@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, and_, exists, func, insert, select
+from sqlalchemy import Select, Table, and_, exists, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -16,7 +16,7 @@ from tuner.errors import AlreadyMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
-from tuner.evidence.records import NOBODY, Author, StoredMeasurement
+from tuner.evidence.records import NOBODY, Author, Outcome, StoredMeasurement
 from tuner.evidence.refutations import REFUTED
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance
@@ -35,6 +35,8 @@ _UNIQUE_VIOLATION: Final = "23505"
 #: Conditions on a measurement: it was not revoked; and besides, its build was not found wrong.
 NOT_REVOKED: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
 IN_THE_RUNNING: Final = and_(NOT_REVOKED, ~REFUTED)
+#: It may be learned from: a kernel that skips a wait is fast, right now and then, and no example.
+MAY_TEACH: Final = and_(NOT_REVOKED, or_(MeasurementRow.outcome != Outcome.CORRECT.value, ~REFUTED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.records import Best, Provenance, Revocation, StoredMeasurement
 from tuner.evidence.store import Store
 
-#: A call that revokes recomputes bests for this long; a service's sweep does the rest.
+#: A service's call that revokes recomputes bests for this long; its sweep does the rest.
 _SECONDS = 10.0
 
 _log = logging.getLogger("gemmtune.bests")
@@ -47,7 +47,7 @@ _log = logging.getLogger("gemmtune.bests")
 
 def revoke(
     store: Store, *, worker: str = "", token: str = "", since: datetime | None = None, reason: str = "",
-    made_by: str = "local",
+    made_by: str = "local", whole: bool = False,
 ) -> Revocation:  # fmt: skip
     """Takes what a worker or a token reported out of the running.
 
@@ -57,6 +57,7 @@ def revoke(
         worker, token: a name; one of them. Of a worker whose row was deleted, the number that its measurements name,
             also where another worker has it as its name: then both are meant.
         since: only what was stored then or later.
+        whole: replace every best that it takes, however long that takes: no service may sweep this store.
 
     Raises:
         UnknownWorker: no worker or token has this name.
@@ -76,11 +77,11 @@ def revoke(
         session.flush()
         marked = select(MeasurementRow.id, literal(row.id)).where(*theirs)
         session.execute(insert(RevokedRow).from_select(["measurement_id", "revocation_id"], marked))
-        ours = select(RevokedRow.measurement_id).where(RevokedRow.revocation_id == row.id)
-        numbers = session.scalars(ours).all()
+        ours = select(func.count(RevokedRow.measurement_id)).where(RevokedRow.revocation_id == row.id)
+        count = session.scalars(ours).one()
         _end_studies(session, row.id)
-    replaced = settle(store, _SECONDS)
-    return Revocation(row.id, worker, token, moment, reason, made_by, row.at, len(numbers), replaced)
+    replaced = settle(store, math.inf if whole else _SECONDS)
+    return Revocation(row.id, worker, token, moment, reason, made_by, row.at, count, replaced)
 
 
 def newest(store: Store) -> int:

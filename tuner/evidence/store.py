@@ -160,7 +160,7 @@ class Store:
 
     def page(
         self,
-        *,
+        *where: ColumnElement[bool],
         after: int = 0,
         limit: int = 100,
         problem: Problem | None = None,
@@ -170,26 +170,24 @@ class Store:
         stage: str | None = None,
     ) -> list[StoredMeasurement]:
         """Measurements with an id above `after`, ordered by id."""
-        query = select(MeasurementRow)
+        query = select(MeasurementRow).where(*where)
         if problem is not None:
             query = query.where(MeasurementRow.problem.has(key=problem.key))
         if device is not None:
             query = query.where(MeasurementRow.device.has(name=device))
-        if outcome is not None:
-            query = query.where(MeasurementRow.outcome == outcome)
-        if policy is not None:
-            query = query.where(MeasurementRow.policy == policy)
-        if stage is not None:
-            query = query.where(MeasurementRow.stage == stage)
+        for column, wanted in (
+            (MeasurementRow.outcome, outcome), (MeasurementRow.policy, policy), (MeasurementRow.stage, stage),
+        ):  # fmt: skip
+            query = query if wanted is None else query.where(column == wanted)
         with self.transaction() as session:
             return measurements.page(session, query, after, limit)
 
     def every(self, device: str, problem: Problem | None = None) -> Iterator[StoredMeasurement]:
-        """Measurements of a device, or of one problem on it, that may be learned from: not revoked, and no impossible
-        times. Ordered by id and read page by page."""
+        """Measurements of a device, or of one problem on it, that may be learned from: not revoked, nothing right of a
+        build that was found wrong, and no impossible times. Ordered by id and read page by page."""
         after = 0
-        while page := self.page(after=after, limit=_PAGE, problem=problem, device=device):
-            yield from (each for each in page if not (each.revoked or out_of_range(each.measurement)))
+        while page := self.page(measurements.MAY_TEACH, after=after, limit=_PAGE, problem=problem, device=device):
+            yield from (each for each in page if not out_of_range(each.measurement))
             after = page[-1].id
 
     # -------------------------------------------------------------------------------------------- bests

@@ -89,9 +89,12 @@ def settled(measured: Iterable[Measurement]) -> dict[Config, float]:
 
     A finalist gets its final median, scaled to screening by the finalists' median ratio, because finals run warmer and
     at lower clocks. Other candidates keep their screening median. Screening is short and, at the power limit, noisy:
-    without finals the fastest candidate is often just the luckiest.
+    without finals the fastest candidate is often just the luckiest. What was wrong in the finals has none: it may be
+    fast because it skips a wait.
     """
-    correct = [m for m in measured if m.outcome is Outcome.CORRECT]
+    measured = list(measured)
+    wrong = {m.config for m in measured if m.outcome is Outcome.WRONG_RESULT}
+    correct = [m for m in measured if m.outcome is Outcome.CORRECT and m.config not in wrong]
     screened = {m.config: m.median_us for m in correct if m.stage == "screen"}
     final = {m.config: m.median_us for m in correct if m.stage == "final" and m.config in screened}
     if not final:

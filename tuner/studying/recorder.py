@@ -22,6 +22,7 @@ from space.problem import Problem
 from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey
+from tuner.evidence.refutations import refuted_in
 from tuner.evidence.store import Store
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
@@ -97,8 +98,9 @@ def record(
     else:
         store.finish_study(own.study.id, f"recorded {len(screened)} candidates")
     finals = store.final_series(own.study.id)
+    failed = own.failed_beside(finals[0]) if finals else []
     path = folder / file_name(problem)
-    rows = [*theirs.rows(), *screened, *(own.failed_beside(finals[0]) if finals else ()), *finals]
+    rows = [*theirs.rows(), *own.standing(screened, failed), *failed, *finals]
     measured = [(row.measurement, row.provenance) for row in rows]
     write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
     return Recorded(path, len(screened), correct, tuple(stored.measurement for stored in finals))
@@ -165,6 +167,19 @@ class _Screening:
     def rows(self) -> list[StoredMeasurement]:
         """All screenings, including those of earlier runs."""
         return self._store.measurements_of(self.study.id, "screen")
+
+    def standing(
+        self, screened: Sequence[StoredMeasurement], failed: Sequence[StoredMeasurement]
+    ) -> list[StoredMeasurement]:
+        """Screenings without those that were right of a build that another study found wrong: who reads a recording
+        can't know that.
+
+        Args:
+            failed: in the finals, which the recording has too.
+        """
+        with self._store.transaction() as session:
+            wrong = refuted_in(session, self.study.id) - {row.measurement.config.key for row in failed}
+        return [row for row in screened if row.measurement.config.key not in wrong]
 
     def failed_beside(self, final: StoredMeasurement) -> list[StoredMeasurement]:
         """What failed in the same finals: it may have been right in screening, and must not stand as right alone."""

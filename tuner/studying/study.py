@@ -27,7 +27,7 @@ from tuner.studying.candidates import candidates_for, count_worth_trying
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import Outlook
 from tuner.studying.records import Budget as Budget  # part of what `tune` takes
-from tuner.studying.records import Trial, names_of, source_of
+from tuner.studying.records import Trial, names_of, source_of, standing
 from tuner.studying.screening import Search, screen
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round, Worker
@@ -132,7 +132,9 @@ def tune(
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
     guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
-    tried = [Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
+    with store.transaction() as session:
+        wrong = refuted_in(session, record.id)
+    tried = standing([Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")], wrong)
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()

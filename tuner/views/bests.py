@@ -17,7 +17,7 @@ from space.devices import find_profile
 from tuner.evidence import changes
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
-from tuner.evidence.stats import NORMAL
+from tuner.evidence.stats import mean_interval
 from tuner.evidence.store import Store
 from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, open_rows, read, replaced, taken
 from tuner.views.columnar import Configs, coded, coded_at, rows_of
@@ -307,7 +307,7 @@ def _booleans(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | list[bool | N
 
 
 def _gain(bests: Columns, name: str, rows: _Rows) -> dict[str, Any] | None:
-    """The gain over all ratios of some rows, with a 95 % interval of its geometric mean.
+    """The gain over all ratios of some rows, with a 95 % interval of its geometric mean: of one problem, its ratio's.
 
     A best that a rule forbids by now is not served: nobody gains by it. Until rules have been asked, it counts.
     """
@@ -317,10 +317,9 @@ def _gain(bests: Columns, name: str, rows: _Rows) -> dict[str, Any] | None:
     if not len(values):
         return None
     logs = np.log(values)
-    mean = float(logs.mean())
-    reach = NORMAL * float(logs.std(ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    least, most = mean_interval(logs.tolist()) if len(logs) > 1 else (math.log(low[0]), math.log(high[0]))
     return {
-        "problems": len(values), "geometric_mean": math.exp(mean), "low": math.exp(mean - reach),
-        "high": math.exp(mean + reach), "faster": int((low > 1).sum()), "tied": int(((low <= 1) & (high >= 1)).sum()),
+        "problems": len(values), "geometric_mean": math.exp(logs.mean()), "low": math.exp(least),
+        "high": math.exp(most), "faster": int((low > 1).sum()), "tied": int(((low <= 1) & (high >= 1)).sum()),
         "slower": int((high < 1).sum()), "least": float(values.min()), "most": float(values.max()),
     }  # fmt: skip

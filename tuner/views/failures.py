@@ -28,6 +28,8 @@ _MOST_MESSAGE: Final = 200
 _MOST_SUSPECTS: Final = 200
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d[\d,.]*")
 _Row = MeasurementRow
+#: As much of a detail as `message_of` reads: whole ones, of 4,000 characters each, would take 200 MB.
+_BEGINNING: Final = func.substr(func.ltrim(_Row.detail, " \t\r\n"), 1, _MOST_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
         ours = ours.where(*where, _Row.outcome == Outcome.WRONG_RESULT.value, ConfigRow.family != LIBRARY)
         wrong = session.scalars(ours).one()
         query = (
-            select(_Row.id, _Row.outcome, ConfigRow.family, _Row.detail, _Row.problem_id, _Row.config_id, _Row.taken_at)
+            select(_Row.id, _Row.outcome, ConfigRow.family, _BEGINNING, _Row.problem_id, _Row.config_id, _Row.taken_at)
             .join(ConfigRow, ConfigRow.id == _Row.config_id)
             # An index is searched for the ids, not the whole table.
             .where(_Row.id.in_(select(_Row.id).where(*where, failed)))

@@ -11,11 +11,13 @@ from space.enumerate import enumerate_all
 from space.explain import legal_among
 from space.family import families_for
 from space.problem import Problem
+from tuner.evidence.refutations import refuted_in
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import ranked
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import MARGIN
+from tuner.studying.records import Trial, standing
 from tuner.views import studies
 
 
@@ -58,7 +60,9 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
     if not legal:
         return StudyOutlook(study_id, len(screened), len(pool), None, None, MARGIN)
     order = order_for(Guidance(model), study.problem, [config for config in pool if config in legal], study.device)
-    for each in screened:
+    with store.transaction() as session:
+        wrong = refuted_in(session, study_id)
+    for each in standing([Trial.of(one) for one in screened], wrong):
         order.tell(each.config, each.median_us)
     left = order.outlook()
     chance, gain = (left.chance, left.gain) if left else (None, None)

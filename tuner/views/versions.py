@@ -22,11 +22,11 @@ def of_problem(store: Store, key: str, device: str) -> Version:
 
 
 def of_study(store: Store, study_id: int) -> Version:
-    """The version of a study, its measurements and the bests of its problem."""
-    of_its_problem = BestRow.problem_id.in_(select(StudyRow.problem_id).where(StudyRow.id == study_id))
+    """The version of a study, with the measurements and bests of its problem: another study may find a build wrong."""
+    its_problem = select(StudyRow.problem_id).where(StudyRow.id == study_id)
     return _read(
-        store, select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id), _best(of_its_problem),
-        select(StudyRow.status).where(StudyRow.id == study_id),
+        store, select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(its_problem)),
+        _best(BestRow.problem_id.in_(its_problem)), select(StudyRow.status).where(StudyRow.id == study_id),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from space.config import Config
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.shell import Shell
@@ -18,7 +19,7 @@ from tuner.answering.importance import LEAST, Why, _runners_up, why
 from tuner.errors import NothingMeasured
 from tuner.evidence.records import Best, Provenance
 from tuner.evidence.store import Store
-from workers.measurement import Outcome
+from workers.measurement import Measurement, Outcome
 
 PROBLEM = Gemm.parse("4096x4096x4096")
 CONFIGS = [
@@ -176,6 +177,20 @@ def test_no_runner_up_has_the_winners_structure(found: Why) -> None:
     faster = found.winner.changed({"raster": "along_n"})
     times = {found.winner: 10.0, faster: 9.9, found.winner.changed({"tile_n": 64}): 12.0}
     assert [each.config["tile_n"] for each in _runners_up(times, found.winner, 10.0)] == [64]
+
+
+def test_a_build_that_was_found_wrong_is_neither_winner_nor_runner_up(tmp_path: Path) -> None:
+    def taken(config: Config, us: float, outcome: Outcome = Outcome.CORRECT) -> Measurement:
+        return replace(measured(config, us, PROBLEM, outcome=outcome), build_digest="b" * 64)
+
+    with Store.open(f"sqlite:///{tmp_path}/wrong.db") as store:
+        study, other = (store.begin_study(study_key(PROBLEM), fresh=True) for _ in range(2))
+        store.record_many(study.id, [taken(each, 100.0 + n) for n, each in enumerate(CONFIGS)], PROVENANCE)
+        wrong = taken(CONFIGS[0], 100.0, Outcome.WRONG_RESULT)
+        store.record_many(other.id, [wrong, *(taken(each, 150.0) for each in CONFIGS[1:3])], PROVENANCE)
+        found = why(store, PROBLEM, DEVICE)
+    assert (found.winner, found.measured) == (CONFIGS[1], len(CONFIGS) - 1)
+    assert CONFIGS[0] not in {each.config for each in found.runners_up}
 
 
 def test_a_few_runners_up_are_told_of_many(found: Why) -> None:

@@ -53,3 +53,11 @@ def test_a_campaign_whose_winners_are_all_revoked_claims_nothing(store: Store, d
     found = results.summary(store, 1)
     assert (found.gain, found.won, found.library_won, found.revoked) == (None, None, 0, 2)
     assert "no comparison is left" in said("show", "1", "--db", database_url)
+
+
+def test_the_command_leaves_no_best_to_the_sweep_of_a_service(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revocations, "_SECONDS", -1.0)
+    CliRunner().invoke(command, ["worker", "revoke", "worker-1", "--db", database_url], catch_exceptions=False)
+    assert [best.problem for best in store.bests()] == [PROBLEMS[0]]

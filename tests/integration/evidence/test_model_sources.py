@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_
 from tuner.evidence.store import Store
 from tuner.prediction.examples import LEAST_CANDIDATES, from_recordings, from_store, settled
 from tuner.prediction.train import with_portfolio
-from workers.measurement import Outcome
+from workers.measurement import Measurement, Outcome
 
 Said: TypeAlias = dict[str, object]
 
@@ -56,6 +57,31 @@ def test_finals_settle_who_was_merely_lucky_on_the_screens_scale() -> None:
     assert times[CONFIGS[0]] == pytest.approx(130 * scale)
     assert times[CONFIGS[3]] == pytest.approx(103.0)
     assert min(times, key=lambda config: times[config]) == CONFIGS[1]
+
+
+def built(measurement: Measurement) -> Measurement:
+    return replace(measurement, build_digest="b" * 64)
+
+
+def test_nothing_is_learned_of_a_build_that_another_study_found_wrong(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        screened = [built(measured(config, 10.0 + place)) for place, config in enumerate(CONFIGS)]
+        study = store.begin_study(study_key())
+        store.record_many(study.id, screened, PROVENANCE)
+        later = store.begin_study(study_key(), fresh=True)
+        wrong = built(measured(CONFIGS[0], outcome=Outcome.WRONG_RESULT))
+        store.record_many(later.id, [wrong, *screened[1:3]], PROVENANCE)
+        (group,) = from_store(store, DEVICE, FAMILY)
+        assert group.configs == tuple(CONFIGS[1:])
+        told = [each.measurement.outcome for each in store.every(DEVICE) if each.measurement.config == CONFIGS[0]]
+        assert told == [Outcome.WRONG_RESULT]
+
+
+def test_nothing_is_learned_of_what_was_wrong_in_the_finals_of_its_run() -> None:
+    screened = [measured(config, 100.0 + place) for place, config in enumerate(CONFIGS)]
+    finals = [measured(config, 110.0, stage="final") for config in CONFIGS[1:3]]
+    wrong = measured(CONFIGS[0], stage="final", outcome=Outcome.WRONG_RESULT)
+    assert set(settled([*screened, *finals, wrong])) == set(CONFIGS[1:])
 
 
 @pytest.fixture

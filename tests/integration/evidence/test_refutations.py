@@ -12,8 +12,9 @@ from space.config import Config
 from space.families.common import starts_early
 from space.family import is_own
 from space.kinds.gemm import Gemm
+from space.rank import roofline_us
 from tests.fleet import PROBLEMS, FakeDevice, FakeRound, Fleet, Hand, provenance
-from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
+from tests.support import DEVICE, FACTS, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured
 from tuner.evidence import measurements
 from tuner.evidence.picks import bests_of
@@ -21,12 +22,15 @@ from tuner.evidence.records import Policy, Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
+from tuner.fleet.campaigns.records import CampaignBudget
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.records import FINALISTS
 from tuner.studying.retune import compare, retune
 from tuner.studying.study import Budget, tune
+from tuner.views.outlook import outlook
 from tuner.views.studies import in_full, page
+from tuner.views.versions import of_study
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import More, Round, no_more
 
@@ -160,7 +164,9 @@ def test_a_build_that_was_wrong_in_another_study_is_not_served(store: Store) -> 
 def test_a_studys_page_picks_no_build_that_was_wrong(store: Store) -> None:
     fastest = tuned(store, Flaky())
     (study,) = page(store, PROBLEM, DEVICE, 1_000, 10)
+    version = of_study(store, study.id)
     refute(store, wrong(fastest))
+    assert of_study(store, study.id) != version, "a page that is kept would pick it still"
     found = in_full(store, study.id)
     configs = {final.measurement_id: final.config for final in found.finals}
     assert {configs[pick.measurement_id] for pick in found.picks} == {tuned(store, Flaky(), fresh=True)}
@@ -245,6 +251,22 @@ def test_builds_that_were_wrong_take_no_finalists_place(store: Store, fresh: boo
     assert served(store) == report.best.config
 
 
+def test_a_target_that_a_build_found_wrong_reached_ends_no_search_and_leaves_a_gain(store: Store) -> None:
+    tuned(store, Flaky())
+    screened = [one.measurement for one in store.measurements_of(1, "screen")]
+    fastest_us = min(one.median_us for one in screened)
+    target, before = roofline_us(PROBLEM, FACTS.profile) / fastest_us, outlook(store, 1, None)
+    for one in screened:
+        if one.median_us == fastest_us:
+            refute(store, wrong(one.config))
+    report = tune(store, Flaky(), PROBLEM, Budget(12, turns=11, target=target))
+    assert report.new == 12 - len(screened)
+    after = outlook(store, 1, None)
+    assert before.gain is not None
+    assert after.gain is not None
+    assert after.gain > before.gain
+
+
 def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) -> None:
     hand = Fleet(store).hand(0)
     fast, slow = candidates_for(PROBLEM, hand.device)[:2]
@@ -259,6 +281,25 @@ def test_a_round_goes_on_without_builds_that_were_wrong_elsewhere(store: Store) 
     }  # fmt: skip
     assert slow in (finalists := found.finalists())
     assert fast not in finalists
+
+
+def test_a_campaign_serves_the_library_where_all_that_was_right_was_found_wrong_elsewhere(store: Store) -> None:
+    hand = Fleet(store).hand(0)
+    screened = candidates_for(PROBLEM, hand.device)[:2]
+    hand._fleet.campaign([PROBLEM], budget=CampaignBudget(candidates=2, rounds=11))
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [built(measured(config, problem=PROBLEM)) for config in screened])
+    for config in screened:
+        refute(store, wrong(config))
+    task = hand.claimed()
+    search = hand.begin(task)
+    assert not search.propose()
+    finalists = search.finalists()
+    assert finalists, "without any a worker runs no finals"
+    hand.report(task, FlakyRound(PROBLEM, None, ()).finals(finalists, 11), ended=search.ended)
+    assert hand._fleet.statuses(1) == {"done": 1}
+    assert not is_own(served(store))
 
 
 def test_a_campaign_runs_finals_again_where_all_of_ours_in_them_were_wrong_elsewhere(store: Store) -> None:

@@ -13,12 +13,14 @@ from space.config import Config
 from space.errors import ProblemError
 from space.family import family_named
 from tests.support import FAMILY, PROBLEM, measured
+from tuner.evidence.records import Policy, StudyKey
 from tuner.evidence.store import Store
 from tuner.studying.recorder import record
 from tuner.studying.saved import save
 from workers.build import Build
 from workers.errors import RecordingError, RecordingExists
 from workers.measurement import Measurement, Outcome
+from workers.ports import More, no_more
 from workers.recorded import RecordedRound, RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
 
@@ -177,3 +179,20 @@ def test_what_was_right_in_screening_and_wrong_in_finals_is_recorded_as_both(
     with RecordedWorker(path.parent, None) as replay:
         replayed = replay.begin(PROBLEM).finals(CONFIGS[:2], 10)
     assert {one.outcome for one in replayed if one.config == CONFIGS[0]} == {Outcome.WRONG_RESULT}
+
+
+def test_what_was_right_and_another_study_found_wrong_is_not_recorded(
+    store: Store, worker: RecordedWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = RecordedRound.screen
+
+    def built(round_: RecordedRound, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
+        return (replace(one, build_digest="b" * 64) for one in screen(round_, candidates, more))
+
+    monkeypatch.setattr(RecordedRound, "screen", built)
+    facts, by = worker.facts, worker.begin(PROBLEM).provenance
+    other = store.begin_study(StudyKey(PROBLEM, facts.name, facts.kind, Policy.BURST, "sm90_wgmma", "another program"))
+    wrong = replace(measured(CONFIGS[0], outcome=Outcome.WRONG_RESULT), build_digest="b" * 64)
+    store.record_many(other.id, [wrong, *(measured(config) for config in CONFIGS[1:3])], by)
+    path = record(store, worker, PROBLEM, tmp_path / "out", 100, 10).path
+    assert {one.config for one, _ in read_recording(path).measurements} == {*CONFIGS[1:], *LIBRARY}

@@ -28,3 +28,18 @@ def test_wrong_results_are_counted_whatever_is_listed(database_url: str, monkeyp
         monkeypatch.setattr(failures, "MOST_READ", 1)
         found = failures.failures(store, FailureFilter())
         assert (found.read, found.total, found.wrong_results) == (1, 3, 1)
+
+
+def test_of_each_detail_no_more_is_read_than_its_message(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    details = {f"\n \t\r\n  error {place} of a kernel: {'x' * 300}\n{'y' * 3_000}" for place in range(3)}
+    message_of, read = failures.message_of, list[str]()
+    monkeypatch.setattr(failures, "message_of", lambda detail: read.append(detail) or message_of(detail))
+    with Store.open(database_url, create=True) as store:
+        study = store.begin_study(study_key())
+        for stages, detail in enumerate(sorted(details), start=2):
+            one = measured(FAMILY.config({"stages": stages}), outcome=Outcome.COMPILE)
+            store.record(study.id, replace(one, detail=detail), PROVENANCE)
+        (group,) = failures.failures(store, FailureFilter()).groups
+    assert {message_of(detail) for detail in details} == {group.message}
+    assert group.count == 3
+    assert max(map(len, read)) <= 200

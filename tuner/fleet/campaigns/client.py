@@ -76,7 +76,9 @@ class LocalCampaigns:
 
     def revoke(self, worker: str, token: str, since: datetime | None, reason: str) -> Document:
         """Takes what a worker or a token reported out of the running."""
-        return document(revocations.revoke(self._store, worker=worker, token=token, since=since, reason=reason))
+        return document(
+            revocations.revoke(self._store, worker=worker, token=token, since=since, reason=reason, whole=True)
+        )
 
 
 class HttpCampaigns:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,7 +36,7 @@ from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyH
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
-from tuner.studying.records import Trial, names_of, source_of
+from tuner.studying.records import Trial, names_of, source_of, standing
 from workers.measurement import Outcome, Provenance, Stage, to_json
 
 _log = logging.getLogger("gemmtune.rounds")
@@ -205,8 +204,8 @@ def _check_texts(found: object) -> None:
 
 
 def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Config]]:
-    """What a study has screened, in order, builds that were found wrong elsewhere as wrong; and the correct configs of
-    its last finals; none if it screened later."""
+    """What a study has screened, in order, as it is `standing`; and the correct configs of its last finals; none if it
+    screened later."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
     last = rows[-1].series if rows and rows[-1].stage == "final" else 0
     tried, finals, wrong = list[Trial](), list[Config](), refuted_in(session, study_id)
@@ -223,10 +222,6 @@ def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], list[Conf
             if key not in wrong:
                 finals.append(config)
             continue
-        if key in wrong:
-            # It was right here, and can't win: it would take a finalist's place.
-            outcome = Outcome.WRONG_RESULT.value
-        time_us = median_us if median_us and outcome == "correct" else math.inf
-        tried.append(Trial.timed(config, Outcome(outcome), time_us, samples_us))
+        tried.append(Trial.timed(config, Outcome(outcome), median_us, samples_us))
     # Others of ours may win where all that took part were wrong.
-    return tuple(tried), finals if not wrong or any(map(is_own, finals)) else []
+    return tuple(standing(tried, wrong)), finals if not wrong or any(map(is_own, finals)) else []

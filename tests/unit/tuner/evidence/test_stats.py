@@ -11,7 +11,7 @@ from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY
 from tests.support import measured as about
 from tuner.evidence.picks import versus
-from tuner.evidence.stats import by_turn, chance_within, median_interval_us, ratio, scatter_of
+from tuner.evidence.stats import by_turn, chance_within, mean_interval, median_interval_us, ratio, scatter_of
 from workers.measurement import Measurement, Policy
 
 PROBLEM = Gemm.parse("4096x4096x4096")
@@ -123,3 +123,14 @@ def test_the_chance_counts_what_is_within_the_band_turn_by_turn() -> None:
     fast, near, far = ([us * speed for speed in clock] for us in (100.0, 101.9, 102.1))
     assert chance_within([fast, near], 1, 0.02) == 1.0
     assert chance_within([fast, far], 1, 0.02) == 0.0
+
+
+# Student's t for 95 %, as statistical tables have it.
+@pytest.mark.parametrize(
+    ("count", "quantile"), [(2, 12.706), (3, 4.303), (5, 2.776), (6, 2.571), (11, 2.228), (121, 1.980)]
+)
+def test_the_interval_of_a_mean_is_wider_the_fewer_values_tell_their_scatter(count: int, quantile: float) -> None:
+    values = np.random.default_rng(count).normal(7.0, 2.0, count)
+    low, high = mean_interval(values.tolist())
+    assert (low + high) / 2 == pytest.approx(values.mean())
+    assert (high - low) / 2 == pytest.approx(quantile * values.std(ddof=1) / count**0.5, rel=2e-3)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from space.config import Config
@@ -165,6 +168,16 @@ def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None
     assert outlook.gain < 0.02
     patient = search(Budget(candidates=1_000, gain=0.00001))
     assert len(run(patient, stride=47)) > len(taken)
+
+
+def test_times_of_what_was_wrong_count_nowhere() -> None:
+    # As a worker may report them, though ours leave them out.
+    wrong = replace(measured(CONFIGS[0], 0.001), outcome=Outcome.WRONG_RESULT)
+    found = search(Budget(candidates=40, target=0.9), [Trial.of(wrong)])
+    found.tell(replace(wrong, config=CONFIGS[1]))
+    assert len(found.propose()) > 0
+    assert found.outlook() is None
+    assert {(entry.median_us, entry.noise) for entry in found.tried} == {(math.inf, 0.0)}
 
 
 def test_nothing_is_known_of_what_is_left_before_the_first_correct_result() -> None:
