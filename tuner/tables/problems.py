@@ -61,8 +61,9 @@ def _values(kind: ProblemKind, name: str, text: str, expression: str) -> Sequenc
     if field is None or not text or "=" in text:
         example = " ".join(f"{extent}=4096" for extent in kind.shape[1:])
         others = ", ".join(field.name for field in kind.fields if field.name not in kind.shape)
+        said = part if part in expression else name
         raise ProblemError(
-            f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
+            f"{said[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
             f"{example}, and any of {others}, with spaces between"
         )
     return numbers(part, text) if field.type is int else text.split(",")

@@ -56,6 +56,7 @@ def test_steps_stay_within_their_ends(first: int, more: int, factor: int) -> Non
         ("m=64 n=64 k=64 m=32", "given twice"),
         ("m=64 n=64 k=64 q=1", "'q=1'"),
         ("m= n=64 k=64", "'m='"),
+        ("16x64x64", "^'16x64x64' in '16x64x64' is not part"),
         ("m=64, n=64 k=64", "'m=64,'"),
         ("m=8..4 n=64 k=64", "does not increase"),
         ("m=0..4 n=64 k=64", "does not increase"),
