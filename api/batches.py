@@ -58,8 +58,8 @@ class BatchOut(BaseModel):
 
     items: list[BestOut | None]
     unanswered: list[int] = Field(
-        description="indices of null items: not measured although required, or not computed within a "
-        "second; ask for those again"
+        description="indices of null items: not computed within a second, to be asked again; with require=measured "
+        "also those that are not measured, which stay null until they are tuned"
     )
 
 

@@ -105,7 +105,8 @@ async def get_best_batch(request: Request) -> Response:
     """The best known configs for up to 10,000 problems on one device.
 
     Measured problems always get an answer. The others, and all of a question that names a policy or neighbours, share
-    one second; `unanswered` lists the indices that got none, to be asked again.
+    one second; `unanswered` lists the indices that got none, to be asked again. With `require=measured` it also lists
+    those of problems that are not measured, which get none until they are tuned.
     """
     if refusal := not_json(request):
         raise refusal

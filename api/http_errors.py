@@ -151,8 +151,9 @@ def _http_error(request: Request, error: Exception) -> HttpError:
             return HttpError(400, "malformed-body", f"the body is not valid JSON: {_why_not_json(found[0])}")
         # A parameter that may be absent is never null: what is wrong with it is said by the other error.
         said = [each for each in found if each["type"] != "none_required"] or found
-        wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each))
-                 for each in said[:_MOST_ERRORS]]  # fmt: skip
+        # A route and what it depends on may both read the query.
+        named = dict.fromkeys((_pointer(each["loc"]), _sentence(request, each)) for each in said[:_MOST_ERRORS])
+        wrong = [FieldError(pointer=pointer, detail=sentence) for pointer, sentence in named]
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
     if isinstance(error, errors.StoreError) and not isinstance(error, errors.UnstorableValue):

@@ -259,10 +259,8 @@ class ProblemKind:
         for field in self.fields:
             value = given.get(field.name, field.type())
             if not isinstance(value, field.type) or isinstance(value, bool):
-                raise ProblemError(
-                    f"{field.name} = {repr(value)[:80]} is not {'a whole number' if field.type is int else 'text'}: "
-                    f"{field.help}"
-                )
+                rule = "a whole number: write digits alone, as in 64" if field.type is int else "text: quote it"
+                raise ProblemError(f"{field.name} = {repr(value)[:80]} is not {rule} ({field.help.rstrip('.')})")
         return self.from_fields(**given)
 
     def parse_shape(self, text: str) -> dict[str, int]:

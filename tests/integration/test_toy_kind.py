@@ -62,7 +62,8 @@ def test_its_key_and_its_fields_name_the_problem() -> None:
          "'layout' is not a field of a scaled_gemm problem"),
         ({"scale": "per_row"}, "'scale' is not a field of a gemm problem: it has m, n, k, dtype"),
         ({"kind": "scaled_gemm", "scales": "per_row"}, "'scales' .* did you mean scale"),
-        ({"m": "64"}, "m = '64' is not a whole number"),
+        ({"m": "64"}, "m = '64' is not a whole number: write digits alone, as in 64 .Rows of A and C."),
+        ({"layout": 1}, "layout = 1 is not text: quote it"),
     ],
 )
 def test_what_is_no_problem_of_a_kind_is_one_sentence(given: dict[str, Any], said: str) -> None:

@@ -348,7 +348,7 @@ class _Question:
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
-            near = f"the store has nothing near {self.problem.size} on {self.profile.name}"
+            near = f"no best near {self.problem.size} is stored for {self.profile.name}"
             if not arch_measured(arch := self.profile.arch.name):
                 near = f"predicted, never measured on this architecture ({arch})"
             if neighbour:

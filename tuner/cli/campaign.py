@@ -44,7 +44,7 @@ from tuner.exits import EXIT_NOTHING
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import Document, document
-from tuner.fleet.campaigns.estimate import estimate
+from tuner.fleet.campaigns.estimate import ALL_RECORDED, Unrecorded, estimate
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
@@ -126,10 +126,9 @@ def create(
     request = _request(listed, name, devices, budget, priority)
     # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:
-        cost = client.estimate(request)
-        if client.of_this_machine:
-            # Workers elsewhere have recordings of their own.
-            _foresee(cost, _unrecorded(request))
+        # Workers elsewhere have recordings of their own.
+        lacking = _unrecorded(request) if client.of_this_machine else ALL_RECORDED
+        cost = _with_all(lacking, client.estimate(request, lacking))
     if dry_run:
         show(cost, as_json, shown.estimate)
         _end_with(cost["untunable"])
@@ -213,8 +212,8 @@ def _check_goes_on(campaign: Campaign) -> None:
 
 def _estimate_here(worker: Worker, store: Store, request: CampaignRequest, as_json: bool) -> None:
     """Shows what a campaign would cost on one device, and which problems it would park as not measurable there."""
-    cost = asdict(estimate(store, request, here=1))
-    _foresee(cost, _unmeasurable(worker, request))
+    lacking = _unmeasurable(worker, request)
+    cost = _with_all(lacking, asdict(estimate(store, request, here=1, unrecorded=lacking)))
     show(cost, as_json, shown.estimate)
     _end_with(cost["untunable"])
 
@@ -307,25 +306,26 @@ def _end_with(parked: Sized) -> None:
         raise typer.Exit(EXIT_NOTHING)
 
 
-def _foresee(cost: Document, unmeasurable: list[dict[str, str]]) -> None:
-    """Adds the problems that recorded workers will park to those that an estimate names."""
+def _with_all(lacking: Unrecorded, cost: Document) -> Document:
+    """An estimate that names every problem which recorded workers will park: it looked at some of a long list."""
     known = {entry["problem"] for entry in cost["untunable"]}
-    cost["untunable"] += [entry for entry in unmeasurable if entry["problem"] not in known]
+    cost["untunable"] += [{"problem": key, "rules": why} for (_, key), why in lacking.items() if key not in known]
+    return cost
 
 
-def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
+def _unmeasurable(worker: Worker, request: CampaignRequest) -> Unrecorded:
     """The problems that a recorded device cannot measure, each with the reason."""
     reasons = ((problem, unmeasurable(problem, worker)) for problem in request.problems)
-    return [{"problem": problem.key, "rules": why} for problem, why in reasons if why]
+    return {(worker.facts.name, problem.key): why for problem, why in reasons if why}
 
 
-def _unrecorded(request: CampaignRequest) -> list[dict[str, str]]:
+def _unrecorded(request: CampaignRequest) -> Unrecorded:
     """The problems that no recording here holds of a recorded device, each with the reason."""
     replayed = [name for name, kind in request.devices if kind == "recorded"]
-    return [
-        {"problem": problem.key, "rules": f"not recorded on {name}"}
+    return {
+        (name, problem.key): f"not recorded on {name}"
         for name in replayed for problem in recorded_nowhere(request.problems, name, settings())
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked, misses: bool = False) -> Listed:

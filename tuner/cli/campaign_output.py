@@ -38,7 +38,7 @@ def progress_line(progress: Document) -> str:
     parts = [f"campaign {campaign['id']} {campaign['status']}", f"{ended}/{sum(found.values())} problems ended"]
     if found["parked"]:
         parts.append(f"{found['parked']} parked")
-    parts.append(f"{progress['tried']:,} candidates")
+    parts.append(counted(progress["tried"], "candidate"))
     parts.append(f"workers {progress['workers']}, rounds running {progress['rounds_running']}")
     if progress["candidates_a_second"]:
         parts.append(f"{progress['candidates_a_second']:.1f} candidates/s")
@@ -85,7 +85,7 @@ def summary(document: Document) -> None:
     console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}")
     # A recorded worker is charged its time too, and uses no GPU.
     whose = "workers' time" if document["replayed"] else "GPU time"
-    console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of {whose}")
+    console.print(f"  {counted(progress['tried'], 'candidate')}, {duration(progress['gpu_seconds'])} of {whose}")
     # Older services don't say it.
     revoked = document.get("revoked", 0)
     if gain:

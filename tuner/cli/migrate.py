@@ -29,7 +29,8 @@ def migrate(
     Services then need no right to change the schema, and can't drop the triggers that keep measurements append-only.
     """
     url = owner_url(db)
-    engine = open_engine(url, create=True)
+    # A mistyped path is no store to upgrade.
+    engine = open_engine(url, create=False)
     try:
         if role:
             # In turn too: of two that make a role or grant a right at once, PostgreSQL refuses one.

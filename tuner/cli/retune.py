@@ -99,7 +99,9 @@ def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
 
 def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool, go_on: str) -> None:
     moved, failed = [each for each in done if each.moved], sum(each.best is None for each in done)
-    gains = [each.gain for each in moved if each.gain]
+    # One that the store does not take changes no answer, and gains nothing.
+    unserved = sum(not each.stands for each in moved)
+    gains = [each.gain for each in moved if each.gain and each.stands]
     mean = statistics.geometric_mean(gains) if gains else None
     if as_json:
         emit({"left": left, "moved": len(moved), "failed": failed, "mean_gain": mean,
@@ -107,6 +109,7 @@ def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool, go_on: str)
         return
     console.print(
         f"{len(moved)} of {len(done) - failed} winners moved"
+        + (f", {unserved} of them to a config that is not served" if unserved else "")
         + (f"; {failed} could not be measured" if failed else "")
         + (f"; {left} are left: {go_on}" if left else "")
     )

@@ -203,7 +203,7 @@ class Search:
         if self._budget.target is not None and self._bound_us >= self._budget.target * self._best_us:
             return f"the target of {self._budget.target:.0%} of the roofline bound is reached"
         if not self._left:
-            return "every candidate was tried"
+            return "every measurable candidate was tried"
         if len(self.tried) < self._budget.candidates:
             return self._too_little_to_gain()
         return f"the budget of {counted(self._budget.candidates, 'candidate')} is spent"

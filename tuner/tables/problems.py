@@ -25,10 +25,10 @@ COLUMNS: Final = (
 )  # fmt: skip
 #: Most runs of one problem.
 MOST_COUNT: Final = 10**12
-#: No digits of other scripts, and no overlong numbers.
-_NUMBER: Final = re.compile("[0-9]{1,10}")
+#: No digits of other scripts, and no overlong numbers; who checks a number's domain names one that is out of it.
+_NUMBER: Final = re.compile("-?[0-9]{1,20}")
 _COUNT: Final = re.compile("[0-9]{1,13}")
-_STEPS: Final = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([x+])([0-9]{1,10}))?")
+_STEPS: Final = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})(?::([x+])([0-9]{1,20}))?")
 
 
 def ladder(expression: str) -> list[Problem]:
@@ -57,12 +57,14 @@ def _values(kind: ProblemKind, name: str, text: str, expression: str) -> Sequenc
     """The values in one part of a ladder."""
     field = next((field for field in kind.fields if field.name == name), None)
     part = f"{name}={text}"
-    if field is None or not text:
+    # Parts that commas or semicolons join would be read as the values of the first one.
+    if field is None or not text or "=" in text:
         example = " ".join(f"{extent}=4096" for extent in kind.shape[1:])
         others = ", ".join(field.name for field in kind.fields if field.name not in kind.shape)
+        said = part if part in expression else name
         raise ProblemError(
-            f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
-            f"{example}, and any of {others}"
+            f"{said[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
+            f"{example}, and any of {others}, with spaces between"
         )
     return numbers(part, text) if field.type is int else text.split(",")
 

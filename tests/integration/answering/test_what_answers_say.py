@@ -251,7 +251,7 @@ def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not(f
         dtype, layout, shape = path.stem.rsplit("_", 2)
         found = answer(TableBests([]), Gemm.parse(shape, dtype, layout), device, recordings=shipped)
         assert (found.source, found.device) == ("recorded", device), path.name
-        assert "nothing near" not in found.why
+        assert "no best near" not in found.why
 
 
 def test_a_measurement_of_the_store_precedes_a_recording(tmp_path: Path) -> None:

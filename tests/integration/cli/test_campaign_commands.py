@@ -159,7 +159,11 @@ def test_both_dry_runs_foresee_that_a_problem_was_not_recorded(shell: CampaignSh
     assert said.code == 6
     assert said.out.count("will be parked") == 1
     assert ":300x256x256:b1:none (not recorded on NVIDIA H200)" in said.out
-    assert shell(*asked[:-2], "m=256 n=256 k=256", "--dry-run").code == 0
+    # What is parked costs nothing.
+    whole, alone = shell(*asked, "--json").json, shell(*asked[:-2], "m=256 n=256 k=256", "--dry-run", "--json")
+    assert alone.code == 0
+    assert [whole[part] for part in ("problems", "most_candidates")] == [2, alone.json["most_candidates"]]
+    assert whole["gpu_seconds"] == pytest.approx(alone.json["gpu_seconds"])
 
 
 def test_a_dry_run_foresees_why_nothing_that_was_recorded_can_be_measured(shell: CampaignShell) -> None:

@@ -301,6 +301,22 @@ def test_retune_counts_what_could_not_be_measured_apart(
     assert "0 of 1 winners moved; 1 could not be measured" in capsys.readouterr().out
 
 
+def test_retune_tells_winners_that_are_not_served_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    db = str(tmp_path / "store.db")
+    with Store.open(database_url(db)) as store:
+        old = keep_best(store)
+    now = replace(old, winner=replace(old.winner, measurement=measured(FAMILY.config({"tile_n": 64}), 1.0)))
+    done = [Retuned(Stale(old, ("a new driver",)), now, old.winner.measurement, stands, why="its best takes less")
+            for stands in (True, False)]  # fmt: skip
+    monkeypatch.setattr(retune_command, "measure_again", lambda *_: iter(done))
+    retune_command.retune(device="recorded:h200", db=db)
+    said = capsys.readouterr().out
+    assert "2 of 2 winners moved, 1 of them to a config that is not served" in said
+    assert "(geometric mean of 1;" in said
+
+
 def test_retune_names_both_policies_where_it_prints_times_of_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,3 +126,9 @@ def test_without_a_store_answers_come_from_elsewhere_as_documented(tmp_path: Pat
     assert "none.db is not there" in named.sentence
     page = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
     assert "Without `--db`, plain `best` and `ladder` answer from the recordings and the model instead" in page
+
+
+def test_a_migration_makes_no_store_where_none_is(tmp_path: Path) -> None:
+    missing = tmp_path / "mistyped.db"
+    is_one_sentence(ran(("migrate",), missing, lambda: None), f"{missing} is not there")
+    assert not missing.exists()

@@ -57,7 +57,7 @@ def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path,
         assert report.best.versus_first.paired
         assert report.best.versus_first.value == pytest.approx(1.2, abs=0.01)
         assert report.best.failed == {"timeout": 3}
-        assert report.stopped_because == "every candidate was tried"
+        assert report.stopped_because == "every measurable candidate was tried"
         found = answer(store, PROBLEM, DEVICE)
         assert (found.source, found.config) == ("stale", CONFIGS[0])
         assert "replayed from a recording" in found.why

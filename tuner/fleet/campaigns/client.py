@@ -15,7 +15,7 @@ from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.documents import Document, document
-from tuner.fleet.campaigns.estimate import estimate
+from tuner.fleet.campaigns.estimate import ALL_RECORDED, Unrecorded, estimate
 from tuner.fleet.campaigns.records import Campaign, CampaignProblem, CampaignRequest, ProblemStatus, Timing, Worker
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.service_client import ServiceClient
@@ -39,9 +39,9 @@ class LocalCampaigns:
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
         return document(self._campaigns.create(request, idempotency_key)[0])
 
-    def estimate(self, request: CampaignRequest) -> Document:
+    def estimate(self, request: CampaignRequest, unrecorded: Unrecorded = ALL_RECORDED) -> Document:
         """What the campaign would cost; creates nothing."""
-        return asdict(estimate(self._store, request))
+        return asdict(estimate(self._store, request, unrecorded=unrecorded))
 
     def campaigns(self) -> Iterator[Document]:
         return _pages(lambda after: self._campaigns.page(after, PAGE))
@@ -93,7 +93,7 @@ class HttpCampaigns:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
         return self._service.document("POST", "/v1/campaigns", _body(request), headers=headers, has="id")
 
-    def estimate(self, request: CampaignRequest) -> Document:
+    def estimate(self, request: CampaignRequest, _: Unrecorded = ALL_RECORDED) -> Document:
         return self._service.document("POST", "/v1/campaigns:estimate", _body(request), has="untunable")
 
     def campaigns(self) -> Iterator[Document]:

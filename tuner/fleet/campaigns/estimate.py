@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from sqlalchemy import func, select
@@ -35,6 +37,9 @@ _RECENT_ROUNDS: Final = 500
 _LEAST_ROUNDS: Final = 5
 #: Spaces that are enumerated, on all devices together: of the first problem, the last, and others evenly between.
 _LOOKED_AT: Final = 200
+#: Why replays of a GPU model lack a problem, by the model's name and the problem's key.
+Unrecorded: TypeAlias = Mapping[tuple[str, str], str]
+ALL_RECORDED: Final[Unrecorded] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Estimate:
         problems, devices: their numbers; every problem is tuned on every device.
         most_candidates: upper bound on the candidates measured.
         looked_at: number of problems whose candidates were counted on every device, spread over the list.
-        untunable: those of them without any legal config on a device, with the rules.
+        untunable: those of them without any legal config on a device, with the rules, or that its replays lack.
         gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are the same
             at the 10th and 90th percentile of the rates of rounds, recent or assumed.
         seconds: wall-clock time with the workers that are live now, one per problem at most; None if a device has none.
@@ -95,7 +100,7 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The legal candidates of a problem on a card; without any, the rules that removed most."""
+    """The legal candidates of a problem on a card; without any, the rules that removed most, or why none."""
 
     problem: Problem
     card: DeviceProfile
@@ -103,11 +108,14 @@ class _Counted:
     rules: str
 
 
-def estimate(store: Store, request: CampaignRequest, here: int = 0) -> Estimate:
+def estimate(
+    store: Store, request: CampaignRequest, here: int = 0, unrecorded: Unrecorded = ALL_RECORDED
+) -> Estimate:
     """The cost of a campaign, without creating it.
 
     Args:
         here: workers on each device that join only when the campaign is run.
+        unrecorded: what the recorded devices will park, which costs nothing.
 
     Raises:
         CampaignError: an unknown device.
@@ -121,7 +129,7 @@ def estimate(store: Store, request: CampaignRequest, here: int = 0) -> Estimate:
         for (name, _), queue in zip(request.devices, queues, strict=True)
     ]
     looked_at = _sample(request.problems, max(_LOOKED_AT // len(cards), 2))
-    counted = _counted(looked_at, cards)
+    counted = _counted(looked_at, request.devices, cards, unrecorded)
     rates = _measured_rates(measured) if measured else _assumed_rates(counted)
     each = len(request.problems) * len(request.devices)
     most = round(each * statistics.fmean(min(one.candidates, request.budget.candidates) for one in counted))
@@ -206,10 +214,19 @@ def _sample(problems: tuple[Problem, ...], most: int) -> list[Problem]:
     return [problems[round(place * step)] for place in range(most)]
 
 
-def _counted(problems: list[Problem], cards: list[DeviceProfile]) -> list[_Counted]:
+def _counted(
+    problems: list[Problem], devices: tuple[tuple[str, str], ...], cards: list[DeviceProfile], unrecorded: Unrecorded
+) -> list[_Counted]:
     # A card's candidates are counted once, though its replays are another device.
-    sizes = {(problem, card.name): _candidates(problem, card) for card in dict.fromkeys(cards) for problem in problems}
-    return [_Counted(problem, card, *sizes[problem, card.name]) for card in cards for problem in problems]
+    sizes = dict[tuple[Problem, str], tuple[int, str]]()
+    counted = []
+    for (name, kind), card in zip(devices, cards, strict=True):
+        for problem in problems:
+            why = unrecorded.get((name, problem.key)) if kind == "recorded" else None
+            if not why and (problem, card.name) not in sizes:
+                sizes[problem, card.name] = _candidates(problem, card)
+            counted.append(_Counted(problem, card, *((0, why) if why else sizes[problem, card.name])))
+    return counted
 
 
 def _untunable(counted: list[_Counted], *, several: bool) -> list[dict[str, str]]:
@@ -219,7 +236,8 @@ def _untunable(counted: list[_Counted], *, several: bool) -> list[dict[str, str]
         several: whether the rules have to name the device, too.
     """
     return [
-        {"problem": one.problem.key, "rules": f"{one.rules} on {one.card.name}" if several else one.rules}
+        {"problem": one.problem.key,
+         "rules": f"{one.rules} on {one.card.name}" if several and one.card.name not in one.rules else one.rules}
         for one in counted if not one.candidates
     ]  # fmt: skip
 

@@ -265,7 +265,12 @@ def test_the_stream_begins_with_hello(http: TestClient) -> None:
     answered = http.get("/v1/events", params={"seconds": 0.05}, headers={"Last-Event-ID": HOSTILE})
     assert answered.headers["content-type"].startswith("text/event-stream")
     assert 'event: hello\ndata: {"resumed": false' in answered.text
-    problem_of(http.get("/v1/events", params={"seconds": 0}), 422, "malformed-request")
+
+
+def test_a_field_that_two_readers_refuse_is_named_once(http: TestClient) -> None:
+    refused = http.get("/v1/events", params={"seconds": 0, "colour": "red"})
+    problem_of(refused, 422, "malformed-request")
+    assert [each["pointer"] for each in refused.json()["errors"]] == ["seconds", "colour"]
 
 
 def test_the_service_says_what_it_is(http: TestClient) -> None:

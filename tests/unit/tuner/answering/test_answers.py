@@ -330,7 +330,7 @@ def test_no_interval_reaches_below_what_the_device_can(shape: str) -> None:
 
 def test_a_batch_is_said_where_nothing_is_near() -> None:
     batched = dataclasses.replace(ASKED, batch=8)
-    assert f"nothing near {ASKED.shape} ×8 on {DEVICE}" in answer(Bests(), batched, DEVICE).why
+    assert f"no best near {ASKED.shape} ×8 is stored for {DEVICE}" in answer(Bests(), batched, DEVICE).why
 
 
 def test_operands_that_do_not_fit_the_device_get_none() -> None:

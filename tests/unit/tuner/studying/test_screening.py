@@ -54,7 +54,7 @@ def test_everything_is_tried_once_and_then_it_ends() -> None:
     found = search(Budget(candidates=1_000))
     taken = run(found)
     assert sorted(m.config.key for m in taken) == sorted(config.key for config in CONFIGS)
-    assert found.ended == "every candidate was tried"
+    assert found.ended == "every measurable candidate was tried"
     assert found.finalists(2) == CONFIGS[:2]
 
 
@@ -145,7 +145,7 @@ def test_a_search_goes_on_where_another_one_stopped() -> None:
 def test_a_search_that_has_tried_everything_says_so_when_it_goes_on() -> None:
     whole = search(Budget(candidates=1_000), [Trial.of(measured(config, 100.0)) for config in CONFIGS])
     assert (whole.total, whole.propose()) == (len(CONFIGS), [])
-    assert whole.ended == "every candidate was tried"
+    assert whole.ended == "every measurable candidate was tried"
 
 
 def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
