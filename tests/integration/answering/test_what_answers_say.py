@@ -35,7 +35,7 @@ from workers.recording import file_name, read_recording
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "recorded"
 #: Recorded once, by earlier kernels, under rounds.
-RECORDED = "64x6144x4096"
+RECORDED = "8192x2048x128"
 #: Folders of recordings with a table of their bests, and their devices.
 FOLDERS = [("h200", DEVICE), ("h200_settled", DEVICE), ("h200_suite", DEVICE), ("h200_again", DEVICE),
            ("h200_halves", DEVICE),
@@ -238,7 +238,7 @@ def test_the_shipped_recordings_answer_on_a_fresh_store_with_their_evidence(fres
     evidence = found["evidence"]
     assert evidence["device_kind"] == "recorded"
     assert len(evidence["samples_us"]) >= 20
-    assert evidence["verification"]["elements"] == 64 * 6144
+    assert evidence["verification"]["elements"] == 8192 * 2048
     assert evidence["versus_cublaslt_first"]["value"] > 1
     assert (evidence["tried"], evidence["taken_at"][:10]) == (800, "2026-11-22")
     assert fresh.files() == {}
@@ -248,8 +248,10 @@ def test_the_shipped_recordings_answer_on_a_fresh_store_with_their_evidence(fres
 def test_every_shape_that_lies_on_disk_is_answered_as_recorded_or_says_why_not(folder: str, device: str) -> None:
     shipped = recorded_bests(SHIPPED)
     for path in sorted((SHIPPED / folder).glob("*.parquet")):
-        dtype, layout, shape = path.stem.rsplit("_", 2)
-        found = answer(TableBests([]), Gemm.parse(shape, dtype, layout), device, recordings=shipped)
+        named, _, batch = path.stem.partition("_b")
+        dtype, layout, shape = named.rsplit("_", 2)
+        problem = Gemm.parse(shape, dtype, layout, batch=int(batch or 1))
+        found = answer(TableBests([]), problem, device, recordings=shipped)
         assert (found.source, found.device) == ("recorded", device), path.name
         assert "no best near" not in found.why
 
