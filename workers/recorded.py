@@ -31,7 +31,7 @@ from workers.errors import RecordingError
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Program, Provenance
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
-from workers.replays import noted, replay_sentence, source_here
+from workers.replays import noted, replay_sentence, sources_here
 
 #: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
 MAX_SECONDS: Final = 60.0
@@ -71,7 +71,7 @@ class RecordedRound:
         self._seconds: dict[str, float] = {}
         self._final: dict[Policy, dict[str, Measurement]] = {}
         self._power_decides = power_decides(recording.problem, find_profile(recording.facts.name))
-        here = source_here(recording.problem, recording.facts.arch)
+        here = sources_here(recording.problem, recording.facts.arch)
         taken = zip(recording.measurements, recording.taken_at, seconds_taken(recording), strict=True)
         for (measurement, by), moment, seconds in taken:
             said = replay_sentence(measurement.config, by, moment, here, kept=True)

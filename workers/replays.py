@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from space.config import Config
 from space.family import families_for, is_own
 from space.problem import Problem
-from workers.kernels.source import sources_digest
+from workers.kernels.source import digests_alike, sources_digest
 from workers.measurement import REPLAYED, Provenance
 
 if TYPE_CHECKING:
@@ -18,19 +19,33 @@ if TYPE_CHECKING:
 SHOWN: Final = 12
 
 
-def source_here(problem: Problem, arch: str) -> str:
-    """Digest of this version's kernels for a problem: the source of every family that competes for it."""
-    return sources_digest(families_for(arch, problem), problem)
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """This version's kernels for a problem: the sources of every family that competes for it.
+
+    Attributes:
+        digest: of all of them.
+        alike: that one, and those of earlier texts that compile to the same machine code.
+    """
+
+    digest: str
+    alike: frozenset[str]
+
+
+def sources_here(problem: Problem, arch: str) -> Sources:
+    """This version's kernels for a problem."""
+    families = families_for(arch, problem)
+    return Sources(sources_digest(families, problem), frozenset(digests_alike(families)))
 
 
 def replay_sentence(
-    config: Config, by: Provenance, moment: datetime | None, here: str, *, kept: bool = False
+    config: Config, by: Provenance, moment: datetime | None, here: Sources, *, kept: bool = False
 ) -> str:
     """A sentence on when the GPU measured a recorded time, and with which kernel source.
 
     Args:
         moment: UTC; None where the recording does not say.
-        here: what `source_here` returns.
+        here: what `sources_here` returns.
         kept: the sentence is stored, and read where "here" is another version.
     """
     sentence = _measured(moment)
@@ -38,7 +53,9 @@ def replay_sentence(
         return sentence
     then = by.kernel_source_digest
     where, verb = ("when it was replayed", "was") if kept else ("here", "is")
-    now = f"the same as {where}" if then == here else f"which {verb} {here[:SHOWN]} {where}"
+    now = f"which {verb} {here.digest[:SHOWN]} {where}"
+    if then in here.alike:
+        now = f"the same as {where}" if then == here.digest else f"{now}, with the same machine code"
     return f"{sentence} with kernel source {then[:SHOWN]}, {now}"
 
 

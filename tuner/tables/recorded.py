@@ -20,7 +20,7 @@ from tuner.evidence.picks import precedence
 from tuner.evidence.records import Best
 from tuner.tables.tables import TableBests, read_table
 from workers.measurement import Policy
-from workers.replays import noted, replay_sentence, source_here
+from workers.replays import Sources, noted, replay_sentence, sources_here
 
 #: The table's file name, in the folder of the recordings.
 FILE: Final = "bests.json"
@@ -64,15 +64,15 @@ class RecordedBests:
         answered = self._answered(problem, device, None)
         return answered[0] if answered else None
 
-    def _answered(self, problem: Problem, device: str, policy: Policy | None) -> tuple[str, Best, str] | None:
-        """The folder that answers, its best, and the digest of the source that would be compiled here."""
+    def _answered(self, problem: Problem, device: str, policy: Policy | None) -> tuple[str, Best, Sources] | None:
+        """The folder that answers, its best, and the sources that would be compiled here."""
         profile = find_profile(device)
         recorded = [
             (folder, best) for folder, table in self._tables.items() if (best := table.best(problem, device, policy))
         ]
         if profile is None or not recorded:
             return None
-        here = source_here(problem, profile.arch.name)
+        here = sources_here(problem, profile.arch.name)
         folder, best = min(recorded, key=lambda each: _rank(each[1]))
         return folder, best, here
 

@@ -18,6 +18,7 @@ from workers.errors import RecordingError
 from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Policy, Stage
 from workers.recorded import MAX_SECONDS, USUAL_SECONDS, RecordedWorker, seconds_taken
 from workers.recording import file_name, read_recording, write_recording
+from workers.replays import Sources
 
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in (64, 72, 80, 88)]
 LIBRARY = [family_named("cublaslt").config({"rank": rank}) for rank in (0, 1)]
@@ -239,7 +240,7 @@ def test_elsewhere_nothing_stands_for_a_finalist(tmp_path: Path, monkeypatch: py
 
 
 def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "source_here", lambda problem, arch: "b" * 64)
+    monkeypatch.setattr(recorded, "sources_here", lambda problem, arch: Sources("b" * 64, frozenset()))
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
         round_ = worker.begin(PROBLEM)
@@ -255,7 +256,8 @@ def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.
 
 
 def test_a_replay_with_the_same_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "source_here", lambda problem, arch: PROVENANCE.kernel_source_digest)
+    then = PROVENANCE.kernel_source_digest
+    monkeypatch.setattr(recorded, "sources_here", lambda problem, arch: Sources(then, frozenset({then})))
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
         notes = [one.note for one in worker.begin(PROBLEM).screen(CONFIGS)]
