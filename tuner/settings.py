@@ -41,6 +41,8 @@ END_SECONDS: Final = 27.0
 PATIENCE_SECONDS: Final = 60.0
 #: A name or an address, with or without a port, as a request's Host has it.
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
+#: How URLs of the databases that a store may be in begin.
+_SCHEME: Final = re.compile(r"((?:sqlite|postgres(?:ql)?)(?:\+\w+)?):")
 
 
 class Settings(BaseModel):
@@ -154,10 +156,19 @@ def database_url(db: str) -> str:
     """A SQLAlchemy URL from a URL or a path to a SQLite file.
 
     Raises:
-        SettingsError: `~user` stands for no folder, the folder that we run in is gone, or the path is not UTF-8.
+        SettingsError: `~user` stands for no folder, the folder that we run in is gone, the path is not UTF-8, or it
+            begins like a URL.
     """
     if "://" in db:
         return db
+    if scheme := _SCHEME.match(db):
+        # The rest may have a password.
+        raise SettingsError(
+            f"a store that begins with {scheme[0]!r} is neither a URL nor a file: write {scheme[1]}://…, or ./ before "
+            "a file's name"
+        )
+    if db == ":memory:":
+        raise SettingsError("a store in memory ends with its process: name a file with --db or GEMMTUNE_DB")
     try:
         path = str(_expanded(Path(db)).absolute())
     except FileNotFoundError as error:

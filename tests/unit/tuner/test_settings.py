@@ -91,6 +91,20 @@ def test_a_path_from_a_folder_that_is_gone_is_one_sentence() -> None:
     assert database_url("/tmp/rel.db") == "sqlite:////tmp/rel.db"
 
 
+@pytest.mark.parametrize("said", ["postgresql:/me:secret@host/store", "sqlite:store.db", "postgresql+psycopg:store"])
+def test_a_url_without_two_slashes_is_no_file_and_its_password_is_not_shown(said: str) -> None:
+    with pytest.raises(SettingsError, match=r"neither a URL nor a file: write [a-z+]+://") as refused:
+        database_url(said)
+    assert "secret" not in str(refused.value)
+    assert database_url(f"./{said.replace('/', '')}").startswith("sqlite:///")
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    # A file of that name was made.
+    with pytest.raises(SettingsError, match="ends with its process: name a file"):
+        database_url(":memory:")
+
+
 @pytest.mark.parametrize("said", ["https://tune.example", "*", "*.tune.example", "tune example", "::1"])
 def test_names_that_no_host_header_can_have_are_refused(said: str) -> None:
     # Every request was refused (421), however it named the service.
