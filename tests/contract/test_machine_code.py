@@ -12,6 +12,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,12 @@ def cubin_of(source: KernelSource, problem: Problem, config: Config) -> str:
     return hashlib.sha256(built.cubin).hexdigest()
 
 
+@cache
+def cubin_of_today(name: str, problem: str, config: str) -> str:
+    """Each earlier text asks for the same ones."""
+    return cubin_of(source_of_family(family_named(name)), problem_from_key(problem), config_named(config))
+
+
 def test_every_text_that_is_called_alike_is_pinned() -> None:
     said = {(name, one) for name, family in FAMILIES.items() if family.own for one in source_of_family(family).alike}
     assert {(name, one) for name, texts in pinned()["texts"].items() for one in texts} == said
@@ -66,8 +73,7 @@ def test_it_compiles_to_the_cubins_of_today(name: str, digest: str) -> None:
     # Of another NVRTC both have other cubins: pin them anew from the commit with the earlier text.
     assert nvrtc_version() == pinned()["nvrtc"]
     for problem, config, cubin in pinned()["texts"][name][digest]:
-        today = cubin_of(source_of_family(family_named(name)), problem_from_key(problem), config_named(config))
-        assert today == cubin, (
+        assert cubin_of_today(name, problem, config) == cubin, (
             f"{config} of {problem} is another program than with {digest[:12]}: take that out of `alike`"
         )
 
