@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from space.config import Config
 from space.family import families_for, is_own
+from space.plug import Family
 from space.problem import Problem
 from workers.kernels.source import digests_alike, sources_digest
 from workers.measurement import REPLAYED, Provenance
@@ -35,7 +37,13 @@ class Sources:
 def sources_here(problem: Problem, arch: str) -> Sources:
     """This version's kernels for a problem."""
     families = families_for(arch, problem)
-    return Sources(sources_digest(families, problem), frozenset(digests_alike(families)))
+    return Sources(sources_digest(families, problem), _alike(families))
+
+
+@cache
+def _alike(families: tuple[Family, ...]) -> frozenset[str]:
+    """What many problems' sources have in common: each answer asks for it."""
+    return frozenset(digests_alike(families))
 
 
 def replay_sentence(
