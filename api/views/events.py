@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from functools import partial
 from typing import Annotated
 
@@ -44,6 +44,22 @@ async def _check_filters(
         await views.run(partial(campaigns.get, query.campaign))
 
 
+async def _listening(
+    request: Request, last_event_id: Annotated[str | None, Header(max_length=100)] = None
+) -> AsyncIterator[tuple[Listener, bool]]:
+    """A listener as long as the request lasts, and whether it resumes.
+
+    The stream itself couldn't close it: cancelled while it hands over an event, a generator runs on only once garbage
+    is collected.
+    """
+    hub: EventHub = request.app.state.hub
+    listener, resumed = await hub.listen(last_event_id)
+    try:
+        yield listener, resumed
+    finally:
+        listener.close()
+
+
 @router.get(
     "/v1/events", operation_id="watchEverything", responses=responses(404),
     dependencies=[Depends(require("read")), Depends(_check_filters), Depends(streams.count_stream)],
@@ -52,7 +68,7 @@ async def _check_filters(
 async def watch_everything(
     request: Request,
     query: Annotated[AllEventsQuery, Query()],
-    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+    listening: Annotated[tuple[Listener, bool], Depends(_listening)],
 ) -> AsyncIterable[ServerSentEvent]:
     """Server-sent events: `best`, `measurements`, `round`, `worker`, `campaign`, `problem`, each within 250 ms.
 
@@ -60,23 +76,19 @@ async def watch_everything(
     `"resumed":true`; if it says false, events were missed, and what is shown has to be read again. Another `hello` says
     so to a client that reads too slowly.
     """
-    hub: EventHub = request.app.state.hub
+    listener, resumed = listening
     loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
-    listener, resumed = await hub.listen(last_event_id)
-    try:
-        yield _hello(listener, resumed)
-        while (left := until - loop.time()) > 0:
-            told = await listener.next(min(left, streams.MOST_WAIT_SECONDS))
-            if not streams.may_go_on(request):
-                return
-            if listener.missed:
-                yield _hello(listener, resumed=False)
-            for message, event in told:
-                if _wanted(event, query):
-                    yield message
-    finally:
-        listener.close()
+    yield _hello(listener, resumed)
+    while (left := until - loop.time()) > 0:
+        told = await listener.next(min(left, streams.MOST_WAIT_SECONDS))
+        if not streams.may_go_on(request):
+            return
+        if listener.missed:
+            yield _hello(listener, resumed=False)
+        for message, event in told:
+            if _wanted(event, query):
+                yield message
 
 
 def _hello(listener: Listener, resumed: bool) -> ServerSentEvent:

@@ -22,7 +22,6 @@ from api.concurrency import CALLER_BATCHES
 from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from space.kinds.gemm import Gemm
-from tests.fleet import eventually
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
@@ -335,14 +334,6 @@ class TestService:
         # Metrics, times of a probe and the document of an error differ each time.
         if whole.status_code == 200 and path not in ("/metrics", "/readyz"):
             assert asked.headers.get("content-length") == whole.headers.get("content-length")
-
-    def test_head_of_a_stream_ends_and_leaves_none_open(self, http: TestClient) -> None:
-        asked = http.head("/v1/events?seconds=3600")
-        assert (asked.status_code, asked.content) == (200, b"")
-        assert asked.headers["content-type"].startswith("text/event-stream")
-        state = http.app.state  # type: ignore[attr-defined]
-        # The answer is here before the stream has ended.
-        eventually(lambda: not state.streams._open and not state.hub._listeners)
 
     @pytest.mark.parametrize("path", ["/v1/explain", "/v1/campaigns", "/v1/best:rollback", "/v1/best:batch"])
     def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
