@@ -21,6 +21,8 @@ from workers.measurement import Policy
 #: Every octave, and its middle above 16: what serving stacks ask for.
 MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
              8192, 12288, 16384)  # fmt: skip
+#: Most rungs: each M that was not measured is computed, which takes ten milliseconds.
+MOST_MS: Final = 256
 #: Times this close count as equal.
 BAND: Final = 0.02
 
@@ -75,10 +77,15 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     """The ladder of the weight that `weight` multiplies with, smallest M first.
 
     Raises:
-        ProblemError: there is no M, or an M is not a valid extent.
+        ProblemError: there is no M, there are too many, or an M is not a valid extent.
     """
     if not ms:
         raise ProblemError("a ladder needs at least one M: give some, or leave them out for 1 to 16,384")
+    if (count := len(set(ms))) > MOST_MS:
+        raise ProblemError(
+            f"{count:,} values of M are too many for one ladder: give at most {MOST_MS}, in larger steps: 1..8192:x2 "
+            "has 14, and 64..8192:+64 has 128"
+        )
     return [weight.resized(m, *weight.extents[1:]) for m in sorted(set(ms))]
 
 

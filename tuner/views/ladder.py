@@ -71,7 +71,7 @@ def ladder(
         recordings: bests of recordings, which answer if `bests` lacks a problem.
 
     Raises:
-        ProblemError: there is no M, or an M is not a valid extent.
+        ProblemError: there is no M, there are too many, or an M is not a valid extent.
         ProfileError: the device is unknown.
     """
     answers = [answer(bests, problem, device, model=model, recordings=recordings) for problem in problems(weight, ms)]

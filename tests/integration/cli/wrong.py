@@ -88,6 +88,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("ladder 0x0", 3, "n = 0"),
     ("ladder 4096x4096x4096", 3, "is not NxK"),
     ("ladder 4096x4096 --m 1,,2", 3, "'--m 1,,2' is not a list of numbers"),
+    ("ladder 4096x4096 --m 1..8192", 3, "8,192 values of M are too many for one ladder: give at most 256"),
     ("ladder 4096x4096 --m 8..1", 3, "'--m 8..1' does not increase"),
     ("shapes", 3, "no source given"),
     ("shapes missing.json", 3, "missing.json cannot be read"),

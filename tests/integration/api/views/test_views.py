@@ -59,7 +59,10 @@ class TestLadders:
         asked = {"n": weight["n"], "k": weight["k"], "device": DEVICE, "ms": "16,128,512,2048"}
         body = http.get("/v1/ladder", params=asked).json()
         assert [rung["source"] for rung in body["rungs"]] == ["stale", "stale", "predicted", "measured"]
-        problem_of(http.get("/v1/ladder", params=asked | {"ms": "0"}), 422, "bad-input")
+        for wrong in ("0", ",".join(map(str, range(1, 258)))):
+            problem_of(http.get("/v1/ladder", params=asked | {"ms": wrong}), 422, "bad-input")
+        many = ",".join(str(2_147_483_647 - step) for step in range(256))
+        assert len(http.get("/v1/ladder", params=asked | {"ms": many}).json()["rungs"]) == 256
 
 
 class TestFleet:

@@ -12,7 +12,7 @@ from space.explain import is_legal
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.support import FAMILY
-from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
+from tuner.answering.ladder import MOST_MS, MS, Cliff, Rung, cliffs, problems
 from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
@@ -31,7 +31,8 @@ def test_a_ladder_is_one_weight_from_1_to_16384() -> None:
     assert [ladder[0].m, ladder[-1].m] == [1, 16384]
     assert {(problem.n, problem.k, problem.dtype) for problem in ladder} == {(4096, 4096, "bf16")}
     assert [problem.m for problem in problems(WEIGHT, (64, 8, 64))] == [8, 64]
-    for wrong in ((), (0,), (-4,)):
+    assert len(problems(WEIGHT, range(1, MOST_MS + 1))) == MOST_MS >= 256
+    for wrong in ((), (0,), (-4,), range(1, MOST_MS + 2)):
         with pytest.raises(ProblemError):
             problems(WEIGHT, wrong)
 
