@@ -98,8 +98,8 @@ class Verification:
     Attributes:
         elements: number compared; always the whole output.
         mismatches: number outside the derived bound, NaN included.
-        worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct, infinite when an
-            element is. JSON has no infinity: there it is null.
+        worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct, 1e30 when an element is
+            infinite or NaN. Infinity is one too, and null in JSON, which has none.
         reference: how the reference was computed, as in `float64 on the GPU`.
     """
 

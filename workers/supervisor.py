@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Final
 
 from workers.build import nvrtc_library
@@ -17,8 +18,11 @@ from workers.errors import ProcessError
 from workers.framing import Hangup, Silence, receive, send
 
 _STDERR_TAIL_BYTES = 600
+_PR_SET_PDEATHSIG: Final = 1
 #: How long a killed process may take to end. A driver may hold one for ever in a call that no signal interrupts.
 END_SECONDS: Final = 60.0
+#: Starts all children: the kernel kills them when the thread that started them ends, which a caller's may do any time.
+_STARTER: Final = ThreadPoolExecutor(1, "start-child")
 
 
 class Died(Exception):
@@ -48,7 +52,7 @@ class LostContext(Exception):
 
 
 def _importing_as_here(command: Sequence[str]) -> list[str]:
-    """A command that imports from where this process does, and compiles with its NVRTC.
+    """A command that imports from where this process does, compiles with its NVRTC, and is killed when it ends.
 
     `-m` would put the user's folder first, and a `workers` or `space` there is none of ours. PyTorch loads the NVRTC
     that it brings; a process without PyTorch may find another one, whose builds are not those that this process names.
@@ -58,7 +62,8 @@ def _importing_as_here(command: Sequence[str]) -> list[str]:
     nvrtc = nvrtc_library()
     load = f"ctypes.CDLL({nvrtc!r}); " if nvrtc else ""
     run = f"runpy.run_module({command[1]!r}, run_name='__main__', alter_sys=True)"
-    return ["-P", "-c", f"import ctypes, runpy, sys; sys.path[:] = {sys.path!r}; {load}{run}", *command[2:]]
+    end = f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {signal.SIGKILL:d}); "
+    return ["-P", "-c", f"import ctypes, runpy, sys; {end}sys.path[:] = {sys.path!r}; {load}{run}", *command[2:]]
 
 
 class Supervisor:
@@ -194,20 +199,24 @@ class Supervisor:
             self._stderr = self._stderr or tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
             self._stderr.seek(0)
             self._stderr.truncate()
+            # Where the starter's thread can't be started, what it was to do is done later.
+            _STARTER.submit(int).result()
             # Spawned, never forked: no state of this process reaches the one that owns the context.
-            self._process = subprocess.Popen(
+            self._process = _STARTER.submit(
+                subprocess.Popen,
                 [sys.executable, *_importing_as_here(self._command), str(child_reads), str(child_writes)],
                 pass_fds=(child_reads, child_writes),
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,
                 stderr=self._stderr,
                 start_new_session=True,
-            )
-        except OSError as error:
+            ).result()
+        except (OSError, RuntimeError) as error:
             for end in ends:
                 os.close(end)
+            said = error.strerror if isinstance(error, OSError) else error
             raise ProcessError(
-                f"the {self._called} can't be started ({error.strerror}): free memory, disk space, files or processes"
+                f"the {self._called} can't be started ({said}): free memory, disk space, files or processes"
             ) from error
         os.close(child_reads)
         os.close(child_writes)

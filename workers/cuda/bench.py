@@ -130,7 +130,10 @@ class Bench:
         self._device = self.facts.profile
         tools = compile_source(VERIFY.render(), self.facts.arch, cache_dir)
         if isinstance(tools, BuildFailure):
-            raise DriverError(f"the verification kernels don't compile with NVRTC {nvrtc_version()}: {tools.reason}")
+            raise DriverError(
+                f"the verification kernels don't compile with NVRTC {nvrtc_version()} ({tools.reason}): "
+                f"install another version of nvidia-cuda-nvrtc"
+            )
         try:
             self._tools = Toolbox(tools, self.stream, self.facts.sm_count)
         except CudaError as error:

@@ -56,7 +56,9 @@ class GpuProcess:
             hello = self.ask({"do": "hello"}, HELLO_SECONDS)
         except (Died, LostContext) as error:
             self.close()
-            raise DriverError(f"cuda:{ordinal} can't be used: {error}") from error
+            raise DriverError(
+                f"cuda:{ordinal} can't be used ({error}): check it with nvidia-smi, and dmesg for Xid errors"
+            ) from error
         except WorkerError:
             self.close()
             raise

@@ -7,11 +7,9 @@ Questions may be sent ahead: while the GPU works on one candidate, the next one 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +28,6 @@ from workers.errors import WorkerError
 from workers.framing import Hangup, arrived, receive, send
 from workers.measurement import Measurement, Outcome, to_json
 
-_PR_SET_PDEATHSIG: Final = 1
 #: Measured candidates are freed in batches of this size, since unloading waits for the GPU.
 _UNLOAD_AT_ONCE: Final = 16
 
@@ -192,7 +189,6 @@ def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int, modules: Se
     """
     for module in modules:
         import_module(module)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     inbox = Inbox(read_fd)
     dispatcher: Dispatcher | None = None
     while True:

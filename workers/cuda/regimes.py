@@ -183,14 +183,16 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
 
 
 def take_energy(bench: Bench, rivals: Sequence[Rival]) -> None:
-    """Joules under `sustained` where its blocks are too short to count them: from a longer block of each rival."""
+    """Joules under `sustained` where its blocks are too short to count them: from a longer block of each rival.
+
+    Power and time are both that block's: in the short ones the power limit may leave the kernel another clock.
+    """
     for place, rival in enumerate(rivals):
-        watts = _run_block(bench, rival, 0.0, METERED_SECONDS, place).watts
-        taken = rival.taken[Policy.SUSTAINED]
-        if watts is None:
+        block, taken = _run_block(bench, rival, 0.0, METERED_SECONDS, place), rival.taken[Policy.SUSTAINED]
+        if block.watts is None:
             rival.taken[Policy.SUSTAINED] = replace(taken, remark="; ".join(filter(None, (NO_ENERGY, taken.remark))))
         else:
-            rival.taken[Policy.SUSTAINED] = replace(taken, product_joules=watts * taken.median_us / 1e6)
+            rival.taken[Policy.SUSTAINED] = replace(taken, product_joules=block.watts * block.us / 1e6)
         _out(bench, rivals, lambda rival: _replays(rival, METERED_SECONDS) * rival.ready.timed.launches)
 
 

@@ -106,6 +106,18 @@ while True:
 """
 
 
+#: Of a GPU that answers nothing but this.
+UNUSABLE = """
+import os, sys
+sys.path.insert(0, {root!r})
+from workers.framing import receive, send
+receive(int(sys.argv[3]))
+if {name!r}:
+    send(int(sys.argv[4]), dict(error="cuDevicePrimaryCtxRetain: {name}", kind="CudaError", name={name!r}, lost=True))
+os._exit(1)
+"""
+
+
 def config(tile_n: int, **knobs: object) -> Config:
     return FAMILY.config({"tile_n": tile_n, "epilogue": "direct", **knobs})
 
@@ -120,6 +132,16 @@ def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
         )
         yield opened
         opened.builder.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("CUDA_ERROR_DEVICE_UNAVAILABLE", "DEVICE_UNAVAILABLE"), ("", "ended .exit status 1")]
+)
+def test_a_gpu_that_cannot_be_opened_is_told_with_the_reason_and_what_to_do(
+    tmp_path: Path, script: Callable[..., str], name: str, said: str
+) -> None:
+    with pytest.raises(DriverError, match=rf"cuda:0 can't be used \(.*{said}.*\): check it with nvidia-smi"):
+        CudaWorker(0, tmp_path / "cache", process=[script(UNUSABLE, name=name)])
 
 
 def outcomes(worker: CudaWorker, candidates: list[Config]) -> dict[int, Outcome]:

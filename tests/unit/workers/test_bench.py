@@ -91,6 +91,18 @@ def test_what_every_replay_wrote_is_compared_and_poisoned_again() -> None:
     assert (played._expected_us, played._expecting, played._best_once_us) == (10.5, False, 10.0)
 
 
+def test_the_gpu_rests_for_as_long_as_it_works_for_one_as_fast_as_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = list[float]()
+    monkeypatch.setattr(bench, "Rest", lambda seconds: SimpleNamespace(wait=lambda: rests.append(seconds)))
+    played = Played([500.0] * 4, [900.0] * 4, [400.0] * 4, [5.0] * 4, [5.0] * 4)
+    played._expected_us, played._expecting = 500.0, False
+    for _ in range(5):
+        played.screened()
+    # Verified, replayed once uncounted and three times; the slower one changes nothing, and the least is 5 ms.
+    work_us = [30 + (1 + SCREEN_REPLAYS) * LAUNCHES * fastest_us for fastest_us in (500, 500, 500, 400)]
+    assert rests == [*(pytest.approx(us / 1e6) for us in work_us), bench.REST_SECONDS]
+
+
 def test_a_candidate_far_behind_is_replayed_less_often() -> None:
     played = Played([300.0, 300.0, 300.0], once_us=300.0)
     played._best_once_us = 10.0

@@ -310,6 +310,28 @@ def test_energy_of_brief_blocks_comes_from_a_longer_one_which_is_no_sample(watts
     assert taken.remark == ("" if watts else regimes.NO_ENERGY)
 
 
+def test_the_energy_of_a_launch_is_the_power_and_the_time_of_one_block() -> None:
+    bench = Bench(own_us={64: 4.0})
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    made.add(own(64), "")
+    regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
+    made._rivals[0].ready.timed.us = 5.0  # type: ignore[misc]
+    regimes.take_energy(bench, made._rivals)  # type: ignore[arg-type]
+    taken = made._rivals[0].taken[Policy.SUSTAINED]
+    assert (taken.median_us, taken.product_joules) == (4.0, pytest.approx(700.0 * 5e-6))
+
+
+def test_a_rival_that_writes_nothing_in_the_block_for_its_energy_is_wrong() -> None:
+    bench = Writing([5.0], {64: 4.0, 128: 4.01}, Written())
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for tile_n in bench.own_us:
+        made.add(own(tile_n), "")
+    regimes.take_sustained(bench, made._rivals, regimes.BRIEF, lambda rival: True)  # type: ignore[arg-type]
+    made._rivals[1].ready.timed.write = lambda: None  # type: ignore[attr-defined]
+    regimes.take_energy(bench, made._rivals)  # type: ignore[arg-type]
+    assert [rival.ready.config["tile_n"] for rival in made._rivals if rival.wrong] == [128]
+
+
 @pytest.mark.parametrize(("steady", "counted", "remark"), [
     (9, 3, ""), (3, 3, ""), (2, 9, "7 of 9 turns had an unsteady clock"), (0, 9, "9 of 9 turns had an unsteady clock"),
 ])  # fmt: skip

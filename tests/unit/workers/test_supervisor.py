@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.fleet import eventually
 from workers import supervisor as module
 from workers.errors import ProcessError
 from workers.supervisor import Died, Supervisor
@@ -61,6 +66,47 @@ def test_a_child_imports_what_its_parent_does_whatever_lies_in_the_folder(
     compiler = Supervisor(["-m", "workers.compilers"], "compiler")
     with contextlib.closing(compiler):
         assert compiler.ask({"source": "", "arch": "sm_90a"}, 60)
+
+
+def test_a_child_outlives_the_thread_that_started_it() -> None:
+    compiler, tasks = Supervisor(["-m", "workers.compilers"], "compiler"), list[int]()
+
+    def ask() -> None:
+        tasks.append(threading.get_native_id())
+        compiler.ask({"source": "", "arch": "sm_90a"}, 60)
+
+    asking = threading.Thread(target=ask)
+    with contextlib.closing(compiler):
+        asking.start()
+        asking.join()
+        eventually(lambda: not Path(f"/proc/self/task/{tasks[0]}").exists())
+        assert compiler.ask({"source": "", "arch": "sm_90a"}, 60)
+
+
+#: A child that answers once and never looks whether it is still wanted, and a program that has it.
+DEAF = 'import os, sys, time; os.write(int(sys.argv[2]), b"\\2\\0\\0\\0{}"); time.sleep(120)'
+PROGRAM = """
+import sys
+from workers.supervisor import Supervisor
+sys.path.append({folder!r})
+supervisor = Supervisor(["-m", "deaf"])
+supervisor.ask({{}}, 60)
+print(supervisor._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_child_ends_with_its_program_whatever_it_is_doing(tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    program = [sys.executable, "-c", PROGRAM.format(folder=str(tmp_path))]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout
+        child = os.pidfd_open(int(started.stdout.readline()))
+        started.kill()
+    ended = select.poll()
+    ended.register(child, select.POLLIN)
+    assert ended.poll(60_000)
+    os.close(child)
 
 
 def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_process(supervisor: Supervisor) -> None:
@@ -178,6 +224,11 @@ def test_a_process_that_lacks_files_is_an_error_and_starts_once_there_are_some(
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.TemporaryFile", full)
         with pytest.raises(ProcessError, match=r"can't be started \(No usable temporary directory found\)"):
+            supervisor.ask({"do": "echo", "what": 0}, 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_STARTER", ThreadPoolExecutor(1))
+        patch.setattr("threading.Thread.start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(ProcessError, match=r"can't be started \(can't start new thread\)"):
             supervisor.ask({"do": "echo", "what": 0}, 60)
     before = len(os.listdir("/proc/self/fd"))
     # Neither pipe, one, both of them.
