@@ -22,7 +22,16 @@ _PR_SET_PDEATHSIG: Final = 1
 #: How long a killed process may take to end. A driver may hold one for ever in a call that no signal interrupts.
 END_SECONDS: Final = 60.0
 #: Starts all children: the kernel kills them when the thread that started them ends, which a caller's may do any time.
-_STARTER: Final = ThreadPoolExecutor(1, "start-child")
+_STARTER = ThreadPoolExecutor(1, "start-child")
+
+
+def _begin_anew() -> None:
+    """Gives a forked process a starter of its own: it has no thread but the one that forked."""
+    global _STARTER
+    _STARTER = ThreadPoolExecutor(1, "start-child")
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Died(Exception):

@@ -83,6 +83,23 @@ def test_a_child_outlives_the_thread_that_started_it() -> None:
         assert compiler.ask({"source": "", "arch": "sm_90a"}, 60)
 
 
+#: A program that forks once it has started a child: the forked one starts its own.
+FORKED = """
+import os
+from workers.supervisor import Supervisor
+def answer():
+    return Supervisor(["-m", "workers.compilers"], "compiler").ask({"source": "", "arch": "sm_90a"}, 60)
+assert answer()
+if not (child := os.fork()):
+    os._exit(0 if answer() else 1)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_program_starts_children_too() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=100, check=False).returncode == 0
+
+
 #: A child that answers once and never looks whether it is still wanted, and a program that has it.
 DEAF = 'import os, sys, time; os.write(int(sys.argv[2]), b"\\2\\0\\0\\0{}"); time.sleep(120)'
 PROGRAM = """
