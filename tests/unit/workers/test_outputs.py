@@ -112,6 +112,10 @@ def test_every_kind_of_fault_is_a_reason_and_none_is_forgotten() -> None:
         verdict = made._judge(CheckResult(**fault))
         assert said in verdict.reason
         assert verdict.verification.mismatches == 2
+    # All of both runs that are compared, and more: a report that counts more than there are is refused.
+    everywhere = made._judge(CheckResult(mismatches=128, first_bad=2**64 - 1, differences=64, guard_bytes=9))
+    assert everywhere.verification.mismatches == everywhere.verification.elements
+    assert everywhere.reason.startswith("64 of 64 elements are outside their bound, the first at row 0, column 0")
 
 
 def test_scratch_memory_grows_and_only_what_is_counted_in_is_zeroed(monkeypatch: pytest.MonkeyPatch) -> None:
