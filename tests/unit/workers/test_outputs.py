@@ -88,6 +88,17 @@ def test_differences_are_told_by_slot_and_first_copy_and_once(tools: Tools) -> N
     assert under.differences() == {}
 
 
+def test_differences_of_a_candidate_that_failed_are_not_the_next_ones(tools: Tools) -> None:
+    under = watched(tools)
+    under.digest_first()
+    tools.digests = [8] * COPIES
+    under.compare(7)
+    # A later replay is refused, so nobody asks.
+    under.digest_first()
+    under.compare(8)
+    assert under.differences() == {}
+
+
 def test_a_launch_is_named_by_its_copy() -> None:
     # Of ten launches on five copies the last five show: 6 to 10.
     for copy, number in ((0, 6), (4, 10)):
