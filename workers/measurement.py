@@ -97,7 +97,8 @@ class Verification:
 
     Attributes:
         elements: number compared; always the whole output.
-        mismatches: number outside the derived bound, NaN included.
+        mismatches: elements outside the derived bound, NaN included, with those that differ between two runs and bytes
+            overwritten outside C; at most `elements`.
         worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct, 1e30 when an element is
             infinite or NaN. Infinity is one too, and null in JSON, which has none.
         reference: how the reference was computed, as in `float64 on the GPU`.

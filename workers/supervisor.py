@@ -136,7 +136,9 @@ class Supervisor:
             ProcessError: the process was killed and does not end.
         """
         with self._pipes:
-            if self._process is None:
+            if self._process is None or self._closed:
+                # One that was closed while it was being started is still there.
+                self.kill()
                 raise Died(f"the {self._called} is not running", hung=False)
             try:
                 return receive(self._from_child, seconds)

@@ -66,10 +66,14 @@ class Outputs:
             self._clear(buffer)
 
     def digest_first(self) -> None:
-        """Enqueues the digest of the first copy's output, which `verified` returns once the stream has passed it."""
+        """Enqueues the digest of the first copy's output, which `verified` returns once the stream has passed it.
+
+        Forgets differences that nobody asked for: those of a candidate that the driver refused while it was timed.
+        """
         self._run_digest(1)
         self._digest.fetch(self._digests.address, self._stream)
-        self._clear(self._digests)
+        for buffer in (self._digests, self._changed):
+            self._clear(buffer)
 
     @property
     def verified(self) -> int:

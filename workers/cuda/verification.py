@@ -103,16 +103,17 @@ class Verifier:
         )  # fmt: skip
 
     def _judge(self, found: CheckResult) -> Verdict:
-        problem = self._operands.problem
+        problem, reference = self._operands.problem, self._operands.reference
         (worst,) = struct.unpack("<f", struct.pack("<I", found.worst_ratio))
-        bad = found.mismatches + found.differences + found.guard_bytes
-        reference = self._operands.reference
-        verification = Verification(reference.elements, int(bad), float(worst), reference.method)
+        # An element may be outside on the probe too, and may differ as well.
+        outside = min(found.mismatches, reference.elements)
+        bad = min(outside + found.differences + found.guard_bytes, reference.elements)
+        verification = Verification(reference.elements, bad, float(worst), reference.method)
         reasons = []
-        if found.mismatches:
+        if outside:
             place = runtime_of(problem).place(problem, ~found.first_bad & (2**64 - 1))
             reasons.append(
-                f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, the first at "
+                f"{outside:,} of {reference.elements:,} elements are outside their bound, the first at "
                 f"{place}, the worst {worst:.3g} times it"
             )
         if found.differences:

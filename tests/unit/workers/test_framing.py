@@ -8,6 +8,8 @@ import os
 import resource
 import select
 import struct
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -92,6 +94,21 @@ def test_a_pause_of_the_machine_takes_no_more_of_a_deadline_than_one_wait(
             with pytest.raises(Silence):
                 receive(reads, 2.5)
         assert paused.waits == [1.0, 1.0, 0.5]
+
+
+def test_a_document_that_comes_in_pieces_takes_the_time_that_it_takes(pipe: tuple[int, int]) -> None:
+    reads, writes = pipe
+
+    def write() -> None:
+        for byte in b"\2\0\0\0{}":
+            time.sleep(0.02)
+            os.write(writes, bytes([byte]))
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    # Each piece is waited for, and waits that end at once take nothing of the deadline.
+    assert receive(reads, 3.0) == {}
+    writing.join()
 
 
 def test_documents_that_lie_in_the_pipe_together_are_read_one_by_one(pipe: tuple[int, int]) -> None:

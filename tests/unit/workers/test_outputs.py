@@ -88,6 +88,17 @@ def test_differences_are_told_by_slot_and_first_copy_and_once(tools: Tools) -> N
     assert under.differences() == {}
 
 
+def test_differences_of_a_candidate_that_failed_are_not_the_next_ones(tools: Tools) -> None:
+    under = watched(tools)
+    under.digest_first()
+    tools.digests = [8] * COPIES
+    under.compare(7)
+    # A later replay is refused, so nobody asks.
+    under.digest_first()
+    under.compare(8)
+    assert under.differences() == {}
+
+
 def test_a_launch_is_named_by_its_copy() -> None:
     # Of ten launches on five copies the last five show: 6 to 10.
     for copy, number in ((0, 6), (4, 10)):
@@ -112,6 +123,10 @@ def test_every_kind_of_fault_is_a_reason_and_none_is_forgotten() -> None:
         verdict = made._judge(CheckResult(**fault))
         assert said in verdict.reason
         assert verdict.verification.mismatches == 2
+    # All of both runs that are compared, and more: a report that counts more than there are is refused.
+    everywhere = made._judge(CheckResult(mismatches=128, first_bad=2**64 - 1, differences=64, guard_bytes=9))
+    assert everywhere.verification.mismatches == everywhere.verification.elements
+    assert everywhere.reason.startswith("64 of 64 elements are outside their bound, the first at row 0, column 0")
 
 
 def test_scratch_memory_grows_and_only_what_is_counted_in_is_zeroed(monkeypatch: pytest.MonkeyPatch) -> None:

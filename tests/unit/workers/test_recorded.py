@@ -207,6 +207,17 @@ def test_a_finalist_stands_for_itself_where_rules_forbid_all_of_its_structure_th
     ]  # fmt: skip
 
 
+def test_a_finalist_stands_for_itself_where_all_of_its_structure_that_were_timed_were_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finalist, wrong = raster(128, 1), raster(128, 2)
+    rows = [measured(one, 100.0, LARGE, policy=RECORDED_SCREENING) for one in (finalist, wrong)]
+    rows.append(measured(wrong, 100.0, LARGE, "final", Outcome.WRONG_RESULT, policy=Policy.SUSTAINED))
+    write_recording(tmp_path / "h200" / file_name(LARGE), LARGE, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    assert [one.config for one in worker.begin(LARGE).finals([finalist], 5)] == [finalist]
+
+
 def test_failed_finals_say_nothing_of_how_much_longer_finals_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,11 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +151,26 @@ def test_who_waits_while_another_thread_closes_is_told(supervisor: Supervisor) -
     with pytest.raises(Died, match="ended"):
         supervisor.hear(60)
     closing.join()
+    assert not supervisor.alive
+
+
+def test_a_process_that_is_being_started_while_another_thread_closes_is_ended(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, start = threading.Thread(target=supervisor.close), subprocess.Popen
+
+    def started(*of: Any, **options: Any) -> Any:  # noqa: ANN401
+        closing.start()
+        eventually(lambda: supervisor._closed)
+        time.sleep(0.2)
+        return start(*of, **options)
+
+    monkeypatch.setattr("subprocess.Popen", started)
+    began = time.monotonic()
+    with pytest.raises(Died, match="is not running"):
+        supervisor.ask({"do": "hang"}, 20)
+    closing.join()
+    assert time.monotonic() - began < 10
     assert not supervisor.alive
 
 
