@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ _REFUSALS = (WrongInput, SpaceError, TunerError, WorkerError)
 def as_command(main: Callable[[], int | None]) -> NoReturn:
     """Ends the process as the benchmark does; a path that was given and can't be used ends it as wrong options do."""
     try:
-        sys.exit(main())
+        with _told_to_end():
+            sys.exit(main())
     except _REFUSALS as refused:
         _refuse(str(refused))
     except OSError as error:
@@ -54,6 +56,21 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is too few: give 1 or more")
     return number
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Within the block, SIGTERM is an exit, on the way to which a benchmark ends the databases, services and workers
+    that it started."""
+
+    def stop(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +16,18 @@ from benchmarks.command import as_command, reading
 
 NOWHERE = "{folder}/nowhere"
 DEV = "benchmarks/problems/dev.json"
+#: Waits with something open that it would have to end.
+WAITING = """
+import time
+from benchmarks.command import as_command
+def main():
+    try:
+        print("begun", flush=True)
+        time.sleep(600)
+    finally:
+        print("ended what it started")
+as_command(main)
+"""
 #: Files that are not what a benchmark reads.
 BAD = {"broken.json": "{", "numbers.json": "[1, 2]", "object.json": "{}", "bytes.json": "\udcff\udcfe"}
 
@@ -107,6 +121,15 @@ def test_a_benchmark_ends_with_its_own_code(returned: int | None, code: int | No
     with pytest.raises(SystemExit) as end:
         as_command(lambda: returned)
     assert end.value.code == code
+
+
+def test_a_benchmark_that_is_told_to_end_ends_what_it_started() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60)[0] == "ended what it started\n"
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def _raise(error: Exception) -> int:
