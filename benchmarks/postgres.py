@@ -19,6 +19,7 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
+from benchmarks.waiting import DATABASES
 from tuner.evidence.store import Store
 
 with warnings.catch_warnings():
@@ -140,11 +141,13 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
             temporary folder: if root starts the server, the wheel opens every parent folder to the server's user.
     """
     folder = folder or new_folder()
+    DATABASES.add(folder)
     postgres = Postgres(folder, durable)
     try:
         yield postgres
     finally:
         postgres.abandon()
+        DATABASES.remove(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
