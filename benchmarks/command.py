@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
+
+from benchmarks.waiting import all_started
 from space.errors import SpaceError
 from tuner.errors import TunerError
 from workers.errors import WorkerError
@@ -26,7 +30,7 @@ _REFUSALS = (WrongInput, SpaceError, TunerError, WorkerError)
 def as_command(main: Callable[[], int | None]) -> NoReturn:
     """Ends the process as the benchmark does; a path that was given and can't be used ends it as wrong options do."""
     try:
-        with _told_to_end():
+        with _ended_whole():
             sys.exit(main())
     except _REFUSALS as refused:
         _refuse(str(refused))
@@ -59,12 +63,15 @@ def positive(text: str) -> int:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
-    """Within the block, SIGTERM is an exit, on the way to which a benchmark ends the databases, services and workers
-    that it started."""
+def _ended_whole() -> Iterator[None]:
+    """Within the block, SIGTERM ends this process and all that it started at once: databases, services and workers
+    would go on by themselves."""
 
     def stop(number: int, frame: object) -> None:
-        sys.exit(128 + number)
+        for process in all_started():
+            with suppress(psutil.Error):
+                process.kill()
+        os._exit(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

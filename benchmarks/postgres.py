@@ -141,16 +141,15 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
             temporary folder: if root starts the server, the wheel opens every parent folder to the server's user.
     """
     folder = folder or new_folder()
-    DATABASES.add(folder)
     postgres = Postgres(folder, durable)
     try:
         yield postgres
     finally:
         postgres.abandon()
-        DATABASES.remove(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def new_folder(where: Path | None = None) -> Path:
     """A new folder for a server's data, by default in the temporary folder."""
-    return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-", dir=where))
+    DATABASES.append(folder := Path(tempfile.mkdtemp(prefix="gemmtune-postgres-", dir=where)))
+    return folder

@@ -8,24 +8,25 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.command import as_command, reading
 
 NOWHERE = "{folder}/nowhere"
 DEV = "benchmarks/problems/dev.json"
-#: Waits with something open that it would have to end.
+#: Waits with a process that would outlive it, in a thread that would, too.
 WAITING = """
-import time
+import subprocess, sys, threading, time
 from benchmarks.command import as_command
 def main():
-    try:
-        print("begun", flush=True)
-        time.sleep(600)
-    finally:
-        print("ended what it started")
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    threading.Thread(target=child.wait).start()
+    print(child.pid, flush=True)
+    time.sleep(600)
 as_command(main)
 """
 #: Files that are not what a benchmark reads.
@@ -129,10 +130,11 @@ def test_a_benchmark_ends_with_its_own_code(returned: int | None, code: int | No
 def test_a_benchmark_that_is_told_to_end_ends_what_it_started() -> None:
     with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        child = psutil.Process(int(process.stdout.readline()))
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=60)[0] == "ended what it started\n"
-    assert process.returncode == 128 + signal.SIGTERM
+        assert process.wait(60) == 128 + signal.SIGTERM
+    with suppress(psutil.NoSuchProcess):
+        child.wait(60)
 
 
 def _raise(error: Exception) -> int:
