@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
+
+from benchmarks.waiting import all_started
 from space.errors import SpaceError
 from tuner.errors import TunerError
 from workers.errors import WorkerError
@@ -25,7 +30,8 @@ _REFUSALS = (WrongInput, SpaceError, TunerError, WorkerError)
 def as_command(main: Callable[[], int | None]) -> NoReturn:
     """Ends the process as the benchmark does; a path that was given and can't be used ends it as wrong options do."""
     try:
-        sys.exit(main())
+        with _ended_whole():
+            sys.exit(main())
     except _REFUSALS as refused:
         _refuse(str(refused))
     except OSError as error:
@@ -54,6 +60,24 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is too few: give 1 or more")
     return number
+
+
+@contextmanager
+def _ended_whole() -> Iterator[None]:
+    """Within the block, SIGTERM ends this process and all that it started at once: databases, services and workers
+    would go on by themselves."""
+
+    def stop(number: int, frame: object) -> None:
+        for process in all_started():
+            with suppress(psutil.Error):
+                process.kill()
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -28,6 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.deployed_table import Part, Row, mean
 from benchmarks.finals_kept import CLASSES, Finals, finals_of
 from benchmarks.named import named_problems
@@ -308,4 +309,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

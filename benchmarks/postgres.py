@@ -19,6 +19,7 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
+from benchmarks.waiting import DATABASES
 from tuner.evidence.store import Store
 
 with warnings.catch_warnings():
@@ -150,4 +151,5 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
 
 def new_folder(where: Path | None = None) -> Path:
     """A new folder for a server's data, by default in the temporary folder."""
-    return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-", dir=where))
+    DATABASES.append(folder := Path(tempfile.mkdtemp(prefix="gemmtune-postgres-", dir=where)))
+    return folder

@@ -68,7 +68,9 @@ def in_fresh_process(text: str, given: argparse.Namespace, folder: Path) -> dict
         sys.executable, "-m", "benchmarks.repeatability", text, "--times", str(times), "--configs",
         str(given.configs), "--device", str(given.device),
     )  # fmt: skip
-    subprocess.run(command, check=True)
+    if code := subprocess.run(command, check=False).returncode:
+        # It has said why.
+        sys.exit(code)
     found: dict[str, float] = json.loads(times.read_text())
     return found
 

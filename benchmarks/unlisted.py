@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.command import as_command
 from benchmarks.deployed_table import mean
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, publish
@@ -135,10 +136,11 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     ends, rows, skipped = time.monotonic() + given.seconds, list[Row](), list[str]()
+    problems = part_of([*named_problems(given.problems)], given.part)
     print(HEADER, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(given.device, Path(folder))
-        for name, _, problem in part_of([*named_problems(given.problems)], given.part):
+        for name, _, problem in problems:
             if time.monotonic() > ends:
                 skipped.append(f"{name} (no time was left)")
                 continue
@@ -154,4 +156,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -22,6 +22,8 @@ import psutil
 _TAIL_LINES: Final = 40
 #: Exit code after a wait that took too long.
 EXIT_LATE: Final = 70
+#: Data folders of PostgreSQL servers, which are not our child processes.
+DATABASES: Final = list[Path]()
 
 
 def say(text: str) -> None:
@@ -69,7 +71,7 @@ def give_up(reason: str, logs: Sequence[Path]) -> None:
         print(f"--- the end of {log.name}", file=sys.stderr)
         print("\n".join(_last_lines(log)) or "(empty)", file=sys.stderr)
     print("--- processes that were started from here", file=sys.stderr)
-    for child in [*psutil.Process().children(recursive=True), *_databases(logs)]:
+    for child in all_started():
         with contextlib.suppress(psutil.Error):
             print(f"{child.pid} {child.status()} {' '.join(child.cmdline())[:200]}", file=sys.stderr)
             child.kill()
@@ -79,10 +81,10 @@ def give_up(reason: str, logs: Sequence[Path]) -> None:
     os._exit(EXIT_LATE)
 
 
-def _databases(logs: Sequence[Path]) -> list[psutil.Process]:
-    """PostgreSQL servers with data in these folders; they are not our child processes."""
-    found = []
-    for path in logs:
+def all_started() -> list[psutil.Process]:
+    """Every process that was started from here, databases among them."""
+    found: list[psutil.Process] = psutil.Process().children(recursive=True)
+    for path in DATABASES:
         with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
             found.append(psutil.Process(int((path / "postmaster.pid").read_text().split()[0])))
     return found

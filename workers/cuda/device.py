@@ -109,6 +109,9 @@ def _device(ordinal: int) -> cu.CUdevice:
         check("cuInit", cu.cuInit(0))
     except CudaError as error:
         raise DriverError(f"the NVIDIA driver finds no GPU ({error}): check it with nvidia-smi") from error
+    except RuntimeError as missing:
+        # What cuda.bindings raise where there is no libcuda.so.1.
+        raise DriverError("no NVIDIA driver is here (libcuda.so.1): run this on a machine with a GPU") from missing
     count = int(check("cuDeviceGetCount", cu.cuDeviceGetCount()))
     if ordinal >= count:
         raise DriverError(f"cuda:{ordinal} is not here: this machine has {count} GPU, numbered from cuda:0")

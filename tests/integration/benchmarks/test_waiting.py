@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +29,14 @@ with within(0.5, "the service is ready", folder):
     lock.acquire()
     lock.acquire()
 """
+SERVED = """
+import time
+from benchmarks.postgres import running_postgres
+from benchmarks.waiting import within
+with running_postgres() as postgres, within(0.5, "it holds"):
+    print("server", postgres.server.get_pid(), postgres.folder, flush=True)
+    time.sleep(600)
+"""
 WELL = """
 from benchmarks.waiting import until, within
 with within(60, "it holds"):
@@ -48,6 +57,14 @@ def test_a_wait_that_is_too_long_ends_with_the_reason_the_log_and_the_place(tmp_
     assert "most recent call first" in done.stderr
     child = int((tmp_path / "child").read_text())
     eventually(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_wait_that_is_too_long_leaves_no_database() -> None:
+    done = run(SERVED)
+    assert done.returncode == EXIT_LATE, done.stderr
+    _, pid, folder = next(line for line in done.stdout.splitlines() if line.startswith("server ")).split()
+    eventually(lambda: not psutil.pid_exists(int(pid)))
+    shutil.rmtree(folder)
 
 
 def test_a_wait_that_ends_in_time_says_how_long_it_took() -> None:

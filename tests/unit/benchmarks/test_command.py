@@ -5,15 +5,30 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.command import as_command, reading
 
 NOWHERE = "{folder}/nowhere"
 DEV = "benchmarks/problems/dev.json"
+#: Waits with a process that would outlive it, in a thread that would, too.
+WAITING = """
+import subprocess, sys, threading, time
+from benchmarks.command import as_command
+def main():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    threading.Thread(target=child.wait).start()
+    print(child.pid, flush=True)
+    time.sleep(600)
+as_command(main)
+"""
 #: Files that are not what a benchmark reads.
 BAD = {"broken.json": "{", "numbers.json": "[1, 2]", "object.json": "{}", "bytes.json": "\udcff\udcfe"}
 
@@ -60,6 +75,9 @@ def folder(tmp_path: Path) -> Path:
         ("enumerate_space 64x64x64 --family gemv", "no config of gemv is worth trying"),
         ("machine_code nowhere recorded/h200", "no kernels are known of 'nowhere'"),
         (f"machine_code HEAD {NOWHERE}", "no program of sm90_wgmma is in .*nowhere"),
+        (f"finals {NOWHERE}", "nowhere can't be used .No such file or directory."),
+        ("finals {folder}/empty", "empty is empty: give a folder with files of `gemmtune backup`"),
+        (f"unlisted {NOWHERE}", "nowhere can't be read .* give a JSON list of problems"),
         (f"tuned_twice --from {NOWHERE}", "nowhere has no file that ends in"),
         ("repeatability nope", "problem 'nope' is not DTYPE:MxNxK"),
         ("sustained_order bf16:3x3", "shape '3x3' is not MxNxK"),
@@ -107,6 +125,16 @@ def test_a_benchmark_ends_with_its_own_code(returned: int | None, code: int | No
     with pytest.raises(SystemExit) as end:
         as_command(lambda: returned)
     assert end.value.code == code
+
+
+def test_a_benchmark_that_is_told_to_end_ends_what_it_started() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    with suppress(psutil.NoSuchProcess):
+        child.wait(60)
 
 
 def _raise(error: Exception) -> int:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from workers.cuda import device, regimes, timing
 
@@ -96,3 +97,15 @@ def test_a_driver_older_than_the_compiler_is_refused_with_both_versions() -> Non
     device.check_driver_age(14010, "13.0")
     with pytest.raises(DriverError, match=r"CUDA 12\.4.*NVRTC 13\.0"):
         device.check_driver_age(12040, "13.0")
+
+
+def test_a_machine_without_a_driver_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from workers.errors import DriverError
+
+    def missing(flags: int) -> None:
+        # What cuda.bindings raise is a RuntimeError.
+        raise DynamicLibNotFoundError('"cuda" is an NVIDIA driver library')
+
+    monkeypatch.setattr("workers.cuda.device.cu.cuInit", missing)
+    with pytest.raises(DriverError, match=r"no NVIDIA driver is here \(libcuda\.so\.1\)"):
+        device.open_device(0)
