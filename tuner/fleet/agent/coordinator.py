@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 from space.config import Config
@@ -14,6 +14,7 @@ from space.errors import SpaceError
 from space.family import config_named
 from tuner.evidence.columns import storable
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.checks import MOST_TEXT
 from tuner.fleet.campaigns.records import (
     TIMING,
     HeartbeatReply,
@@ -32,8 +33,6 @@ from workers.measurement import DeviceFacts, Measurement, Outcome, Provenance, S
 
 #: A report may have to wait for others to be stored; other calls end sooner (`ServiceClient`).
 _REPORT_SECONDS: Final = 30.0
-#: Characters of a text in a report; compilers and drivers say more, and not always in UTF-8.
-_MOST_TEXT: Final = 4_000
 
 
 class LocalCoordinator:
@@ -69,7 +68,7 @@ class LocalCoordinator:
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
         """Reports a round."""
-        self._rounds.finish(task.round_id, task.lease, report)
+        self._rounds.finish(task.round_id, task.lease, _storable(report))
 
 
 class HttpCoordinator:
@@ -122,12 +121,12 @@ class HttpCoordinator:
         self._service.call("POST", f"/v1/rounds/{task.round_id}:announce", body)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
+        report = _storable(report)
         body = {
             "lease": task.lease, "problem_key": task.problem_key,
             "measurements": [measurement_document(entry) for entry in report.measurements],
             "provenance": asdict(report.provenance) if report.provenance else None,
-            "busy_seconds": report.busy_seconds, "ended": storable(report.ended, _MOST_TEXT),
-            "failure": storable(report.failure, _MOST_TEXT),
+            "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure,
             "hopeless": report.hopeless, "handed_back": report.handed_back,
         }  # fmt: skip
         self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body, seconds=_REPORT_SECONDS)
@@ -150,6 +149,16 @@ def _readable(key: str) -> Iterator[Config]:
         yield config_named(key)
 
 
+def _storable(report: RoundReport) -> RoundReport:
+    """A report with texts that are taken: compilers and drivers say more, and not always in UTF-8."""
+    measurements = tuple(
+        replace(each, detail=storable(each.detail, MOST_TEXT), note=storable(each.note, MOST_TEXT))
+        for each in report.measurements
+    )
+    ended, failure = storable(report.ended, MOST_TEXT), storable(report.failure, MOST_TEXT)
+    return replace(report, measurements=measurements, ended=ended, failure=failure)
+
+
 Coordinator = LocalCoordinator | HttpCoordinator
 
 
@@ -159,9 +168,9 @@ def measurement_document(measurement: Measurement) -> dict[str, Any]:
     return {
         "config": measurement.config.key, "stage": measurement.stage, "policy": measurement.policy.value,
         "outcome": measurement.outcome.value,
-        "samples_us": list(measurement.samples_us), "detail": storable(measurement.detail, _MOST_TEXT),
+        "samples_us": list(measurement.samples_us), "detail": measurement.detail,
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": json.loads(to_json(clocks)) if clocks else None,
-        "build_digest": measurement.build_digest, "note": storable(measurement.note, _MOST_TEXT),
+        "build_digest": measurement.build_digest, "note": measurement.note,
         "product_joules": measurement.product_joules,
     }  # fmt: skip
