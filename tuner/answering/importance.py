@@ -30,7 +30,6 @@ from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemR
 from tuner.evidence.physics import out_of_range
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import Best
-from tuner.evidence.refutations import refuted_in
 from tuner.evidence.store import Store
 from tuner.hints import tune_command
 from tuner.prediction.correction import Correction
@@ -180,8 +179,7 @@ def _run(store: Store, problem: Problem, device: str, best: Best | None) -> _Run
     for study, policy, most in _ranked(store, problem, device, best):
         if chosen is not None and most < LEAST:
             break
-        with store.transaction() as session:
-            wrong = refuted_in(session, study)
+        wrong = store.refuted_in(study)
         measured = [
             stored.measurement for stored in store.measurements_of(study)
             if stored.measurement.config.family != LIBRARY and stored.measurement.policy == policy

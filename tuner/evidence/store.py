@@ -15,19 +15,11 @@ from sqlalchemy.orm import Session, sessionmaker
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import StoreError, UnstorableValue
-from tuner.evidence import best_changes, bests, changes, codec, measurements, sqlite, studies
+from tuner.evidence import best_changes, bests, changes, codec, measurements, postgresql, refutations, sqlite, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
-from tuner.evidence.postgresql import (
-    MOST_CONNECTIONS,
-    QUICK_SECONDS,
-    SHORT_SECONDS,
-    allow_pauses,
-    allow_silence,
-    plan_for_all_rows,
-)
 from tuner.evidence.records import (
     Best,
     BestChange,
@@ -57,7 +49,7 @@ class Store:
         self._recent: tuple[int, Provenance, measurements.Place, int] | None = None
 
     @classmethod
-    def open(cls, url: str, create: bool = True, connections: int = MOST_CONNECTIONS) -> Store:
+    def open(cls, url: str, create: bool = True, connections: int = postgresql.MOST_CONNECTIONS) -> Store:
         """Opens the store at a SQLAlchemy URL; creates and migrates it as needed.
 
         Args:
@@ -157,6 +149,11 @@ class Store:
         """The correct measurements of the finals that one belongs to; empty if it belongs to none."""
         with self.transaction() as session:
             return measurements.finals_beside(session, measurement_id)
+
+    def refuted_in(self, study_id: int) -> set[str]:
+        """Texts of configs that were right when a study screened them, and whose build was found wrong elsewhere."""
+        with self.transaction() as session:
+            return refutations.refuted_in(session, study_id)
 
     def page(
         self,
@@ -273,8 +270,8 @@ class Store:
         query = query.join(BestRow, BestRow.problem_id == ProblemRow.id).where(BestRow.served)
         with self.transaction() as session:
             connection = session.connection()
-            allow_pauses(connection)
-            plan_for_all_rows(connection)
+            postgresql.allow_pauses(connection)
+            postgresql.plan_for_all_rows(connection)
             for device in session.execute(select(DeviceRow.id, DeviceRow.name, DeviceRow.kind)).all():
                 # In the order of both tables' indexes: the first rows come at once, and nothing is sorted on disk.
                 of_device = query.where(BestRow.device_id == device.id).order_by(BestRow.problem_id)
@@ -324,7 +321,7 @@ class Store:
                 return changes.read_embedded(raw)
         # Without a session, which doubles the processor time.
         with self._told(), self._engine.connect() as connection:
-            allow_silence(connection, QUICK_SECONDS)
+            postgresql.allow_silence(connection, postgresql.QUICK_SECONDS)
             return changes.read(connection)
 
     def check_writable(self) -> None:
@@ -335,7 +332,7 @@ class Store:
         """
         statement = update(CounterRow).where(CounterRow.name == "probe").values(value=CounterRow.value)
         with self._told(), self._notes.connect() as connection:
-            allow_silence(connection, QUICK_SECONDS)
+            postgresql.allow_silence(connection, postgresql.QUICK_SECONDS)
             sqlite.check_room(connection)
             connection.execute(statement)
             connection.rollback()  # A file's room, lock and permission are enough: a commit would wait for the disk.
@@ -371,7 +368,7 @@ class Store:
         slow = not writes if slow is None else slow
         with self._told(), (self._writers if writes else self._readers).begin() as session:
             if not (slow or self.embedded):
-                allow_silence(session.connection(), SHORT_SECONDS)
+                postgresql.allow_silence(session.connection(), postgresql.SHORT_SECONDS)
             yield session
 
     @contextmanager

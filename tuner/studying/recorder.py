@@ -22,7 +22,6 @@ from space.problem import Problem
 from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey
-from tuner.evidence.refutations import refuted_in
 from tuner.evidence.store import Store
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
@@ -177,8 +176,7 @@ class _Screening:
         Args:
             failed: in the finals, which the recording has too.
         """
-        with self._store.transaction() as session:
-            wrong = refuted_in(session, self.study.id) - {row.measurement.config.key for row in failed}
+        wrong = self._store.refuted_in(self.study.id) - {row.measurement.config.key for row in failed}
         return [row for row in screened if row.measurement.config.key not in wrong]
 
     def failed_beside(self, final: StoredMeasurement) -> list[StoredMeasurement]:

@@ -20,7 +20,6 @@ from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from tuner.evidence.refutations import refuted_in
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, count_worth_trying
@@ -132,14 +131,12 @@ def tune(
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
     guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
-    with store.transaction() as session:
-        wrong = refuted_in(session, record.id)
-    tried = standing([Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")], wrong)
+    screened = [Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
+    tried = standing(screened, store.refuted_in(record.id))
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
-    with store.transaction() as session:
-        wrong = refuted_in(session, record.id)
+    wrong = store.refuted_in(record.id)
     finalists = search.finalists(also=[plain_twin(config) for config in also], without=wrong)
     worth_trying = count_worth_trying(problem, worker, without)
     return run.conclude(problem, finalists, wrong, len(candidates), worth_trying, because)

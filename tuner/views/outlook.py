@@ -11,7 +11,6 @@ from space.enumerate import enumerate_all
 from space.explain import legal_among
 from space.family import families_for
 from space.problem import Problem
-from tuner.evidence.refutations import refuted_in
 from tuner.evidence.store import Store
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import ranked
@@ -60,9 +59,7 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
     if not legal:
         return StudyOutlook(study_id, len(screened), len(pool), None, None, MARGIN)
     order = order_for(Guidance(model), study.problem, [config for config in pool if config in legal], study.device)
-    with store.transaction() as session:
-        wrong = refuted_in(session, study_id)
-    for each in standing([Trial.of(one) for one in screened], wrong):
+    for each in standing([Trial.of(one) for one in screened], store.refuted_in(study_id)):
         order.tell(each.config, each.median_us)
     left = order.outlook()
     chance, gain = (left.chance, left.gain) if left else (None, None)

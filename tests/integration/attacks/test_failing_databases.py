@@ -99,7 +99,7 @@ def test_a_lock_of_a_connection_that_went_silent_is_free_before_anybody_gives_up
     idle, lock, statement = (int(session[name]) / 1000 for name in names)
     assert idle < lock < postgresql.SHORT_SECONDS < statement < SILENCE_SECONDS
     monkeypatch.setitem(session, names[0], 1_000)
-    monkeypatch.setattr("tuner.evidence.store.SHORT_SECONDS", 2.0)
+    monkeypatch.setattr(postgresql, "SHORT_SECONDS", 2.0)
     take = text("UPDATE counter SET value = value + 1 WHERE name = 'best'")
     with Store.open(url) as silent:
         cut_off = silent.transaction(writes=True)
@@ -107,7 +107,7 @@ def test_a_lock_of_a_connection_that_went_silent_is_free_before_anybody_gives_up
         proxy.fall_silent()
         proxy.fail_over()
         # Where the machine is slow or pauses, so does the server that ends the session.
-        monkeypatch.setattr("tuner.evidence.store.SHORT_SECONDS", 8.0)
+        monkeypatch.setattr(postgresql, "SHORT_SECONDS", 8.0)
         with Store.open(url) as store:
             with store.transaction(writes=True) as other:
                 other.execute(take)
