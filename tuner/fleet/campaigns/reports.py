@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.errors import NothingCorrect, ResultRefused
@@ -117,8 +118,8 @@ def settle(
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:MOST_REASON]
     if failure and report.hopeless and row.study_id is None:
-        # The worker's word is all that there is.
-        record_hopeless(item, failure, most_attempts, at)
+        # The worker's word is all that there is: it would only say the same again, another one may know better.
+        record_hopeless(item, failure, most_attempts if _others_live(session, row) else 1, at)
     elif failure and report.hopeless:
         park(item, failure, "", at)
     elif failure:
@@ -132,6 +133,12 @@ def settle(
         forgive(item)
         item.status = "waiting"
     return False
+
+
+def _others_live(session: Session, row: RoundRow) -> bool:
+    """Whether another worker than the round's may take the next one."""
+    others = WorkerRow.queue == row.queue, WorkerRow.status == "live", WorkerRow.id != row.worker_id
+    return session.scalar(select(WorkerRow.id).where(*others).limit(1)) is not None
 
 
 def account(

@@ -219,7 +219,7 @@ def test_a_spent_campaign_does_not_try_again_what_had_nothing_correct(fleet: Fle
 
 
 def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_to_try(fleet: Fleet) -> None:
-    campaign, hand = fleet.campaign(PROBLEMS[:2]), fleet.hand()
+    campaign, hand, _ = fleet.campaign(PROBLEMS[:2]), fleet.hand(0), fleet.hand(1)
     for attempt in range(fleet.timing.attempts):
         assert results.problems(fleet.store, campaign.id)[0].attempts == attempt
         hand.report(hand.claimed(), failure="no config is legal", hopeless=True)
@@ -230,6 +230,15 @@ def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_
     hand.begin(task)
     hand.report(task, failure="nothing is recorded", hopeless=True)
     assert results.problems(fleet.store, campaign.id)[1].status is ProblemStatus.PARKED
+
+
+def test_the_only_worker_is_not_asked_again_for_what_it_calls_hopeless(fleet: Fleet) -> None:
+    campaign, hand, leaving = fleet.campaign(PROBLEMS[:2]), fleet.hand(0), fleet.hand(1)
+    fleet.workers.drain(leaving.id)
+    hand.report(hand.claimed(), failure="nothing is recorded", hopeless=True)
+    problem, _ = results.problems(fleet.store, campaign.id)
+    assert (problem.status, problem.rounds, problem.reason) == (ProblemStatus.PARKED, 1, "nothing is recorded")
+    assert hand.claimed().problem_key == PROBLEMS[1].key
 
 
 def test_a_study_that_is_always_ended_without_its_finals_is_parked(fleet: Fleet) -> None:
