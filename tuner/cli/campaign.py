@@ -122,7 +122,9 @@ def create(
     listed = _listed(sources, ladder, asked_of(ms, tp, tf32, block_scaled_as), misses)
     if misses:
         with campaign_client_at(db, url, insecure, planning_store) as client:
-            listed = _with_misses(listed, client, [model for model, _ in devices], bool(sources or ladder))
+            # A GPU model and its recordings have the same questions.
+            models = list(dict.fromkeys(model for model, _ in devices))
+            listed = _with_misses(listed, client, models, bool(sources or ladder))
     request = _request(listed, name, devices, budget, priority)
     # The estimate refuses an invalid campaign before a store is created.
     with campaign_client_at(db, url, insecure, planning_store) as client:

@@ -337,13 +337,15 @@ def test_misses_become_a_campaign_with_their_counts(folder: Path) -> None:
     assert made["name"] == "misses"
     found = problems_of(db, made["id"])
     assert found == {often.key: 7, once.key: 1}
+    both = created(db, "--device", f"recorded:{DEVICE}")
+    assert problems_of(db, both["id"]) == found
     added = created(db, folder / "counted.csv")
     assert added["name"] == "counted.csv + misses"
     assert problems_of(db, added["id"]) == {often.key: 7, once.key: 33}
 
 
-def created(db: str, *sources: Path) -> Any:  # noqa: ANN401
-    words = ["campaign", "create", *map(str, sources), "--misses", "--device", DEVICE, "--db", db, "--json"]
+def created(db: str, *more: str | Path) -> Any:  # noqa: ANN401
+    words = ["campaign", "create", *map(str, more), "--misses", "--device", DEVICE, "--db", db, "--json"]
     # That no worker is there to take it is said on the other stream.
     return json.loads(CliRunner().invoke(app, words).stdout)
 
