@@ -343,7 +343,9 @@ def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked,
             counts.setdefault(problem, 1)
     if sources and not counts and not misses:
         raise ProblemError(f"{' + '.join(map(str, sources))} lists no problem to tune: give one that does")
-    return " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])[:200], counts
+    called = " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])
+    # A ladder may go over several lines, a name may not.
+    return " ".join(called.split())[:200], counts
 
 
 def _with_misses(listed: Listed, client: CampaignClient, models: list[str], more: bool) -> Listed:

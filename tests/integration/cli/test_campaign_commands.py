@@ -112,9 +112,11 @@ def test_a_campaign_runs_here_and_the_same_command_resumes_it(shell: CampaignShe
     ]
 
 
-def test_results_tell_problems_of_one_shape_apart(tmp_path: Path) -> None:
+def test_a_ladder_of_several_lines_is_a_campaign_whose_results_tell_problems_of_one_shape_apart(tmp_path: Path) -> None:
     shell = CampaignShell(tmp_path, str(tmp_path / "store.db"))
-    shell("campaign", "create", "--ladder", "m=64 n=256 k=256 batch=1,2 epilogue=none,bias")
+    shell("campaign", "create", "--ladder", "m=64 n=256 k=256 batch=1,2\n\tepilogue=none,bias")
+    (campaign,) = shell("campaign", "list", "--json").json["campaigns"]
+    assert campaign["name"] == "m=64 n=256 k=256 batch=1,2 epilogue=none,bias"
     listed = shell("campaign", "results", "1").out.splitlines()
     assert len({line.partition("NVIDIA")[0].strip() for line in listed if "64x256x256" in line}) == 4
 
