@@ -108,12 +108,13 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     rows = sum(1 for _ in _lines(path)) - 1
     lines = _lines(path)
     header, _ = next(lines)
+    revision = str(header.get("revision"))
+    # Before there is a file: an empty one would be read as a store.
+    check_known(revision, "the backup")
     engine = connect(url)
     try:
         with migrating(engine, broken="use another backup") as connection:
             _check_empty(connection, url)
-            revision = str(header.get("revision"))
-            check_known(revision, "the backup")
             if current_revision(connection) not in (None, revision):
                 # The tables may be newer than the rows, whose migration would be skipped.
                 migrate(connection, "base")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from space.devices import profile_named
+from space.family import is_own
 from space.kind import problem_from_key
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import StoredMeasurement
@@ -15,8 +16,8 @@ from workers.recording import check_folder, file_name, write_recording
 
 
 def save(store: Store, device: str, folder: Path) -> list[Path]:
-    """Writes what GPUs of one model measured: of each problem the study with the most correct screenings, and of that
-    the last finals.
+    """Writes what GPUs of one model measured: of each problem the study with the most correct screenings of ours, and
+    of that the last finals.
 
     Files that exist are kept. Replays and revoked measurements are left out, and what was right of a build that was
     found wrong: who reads a recording can't know what another study found.
@@ -59,8 +60,8 @@ def _of_last_finals(rows: list[StoredMeasurement]) -> list[StoredMeasurement]:
 
 
 def _screened(rows: list[StoredMeasurement]) -> int:
-    """Number of correct screenings."""
-    told = (row.measurement for row in rows)
+    """Number of correct screenings of ours: a recorder's study of the library has none, and replays as nothing."""
+    told = (row.measurement for row in rows if is_own(row.measurement.config))
     return sum(one.stage == "screen" and one.outcome is Outcome.CORRECT for one in told)
 
 

@@ -99,7 +99,8 @@ def count_of(entry: Mapping[str, Any], where: str) -> int:
         return 1
     found = number(said, _COUNT) if isinstance(said, str) else said
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_COUNT:
-        raise ProblemError(f"{where}: count = {repr(said)[:80]} is not a count: give a whole number from 1 on")
+        shown = repr(said)[:80]
+        raise ProblemError(f"{where}: count = {shown} is not a count: give a whole number from 1 to {MOST_COUNT:,}")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -11,6 +12,7 @@ from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
+from space.devices import find_profile
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow
@@ -187,7 +189,9 @@ def _example(session: Session, number: int) -> Example | None:
         problem, config = codec.problem_of(problem_key), codec.config_of(config_key)
     except StoreError:
         return None
-    asked = f"{problem.shape}{flags_of(problem)} --family {config.family} --config {config.knobs_text}"
+    # The command takes no card that the table lacks.
+    of_card = f" --device {shlex.quote(device)}" if find_profile(device) else ""
+    asked = f"{problem.shape}{flags_of(problem)}{of_card} --family {config.family} --config {config.knobs_text}"
     return Example(number, problem_key, device, config, detail, tune_command(problem), f"gemmtune explain {asked}")
 
 

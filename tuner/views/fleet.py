@@ -18,6 +18,7 @@ from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import Clocks, Worker
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.rounds import ProgressBoard, RoundFacts, facts, selected
+from workers.measurement import from_document
 
 #: Workers that are gone are listed for this long.
 _SHOWN: Final = timedelta(hours=1)
@@ -114,10 +115,7 @@ def _clocks(session: Session, workers: list[int]) -> dict[int, Clocks]:
         .order_by(MeasurementRow.id.desc()).limit(1)
     )  # fmt: skip
     said = select(RoundRow.worker_id, last_clocks.scalar_subquery()).where(RoundRow.id.in_(last_round))
-    return {
-        worker: Clocks(**clocks | {"throttle_reasons": tuple(clocks.get("throttle_reasons", ()))})
-        for worker, clocks in session.execute(said) if clocks
-    }  # fmt: skip
+    return {worker: from_document(Clocks, clocks) for worker, clocks in session.execute(said) if clocks}
 
 
 def _counts(session: Session, since: datetime) -> list[_Count]:

@@ -65,7 +65,7 @@ OWNERS = {
 }  # fmt: skip
 WITHOUT_TEXT = {
     "store.open", "store.close", "store.embedded", "store.reopen_study", "store.measurements_of", "store.final_series",
-    "store.finals_beside",
+    "store.finals_beside", "store.refuted_in",
     "store.bests_after", "store.best_index", "store.devices", "store.counts", "store.revision", "store.changed",
     "store.check_writable", "store.backup", "store.unnamed", "store.note", "store.transaction", "campaigns.get",
     "campaigns.page", "campaigns.pause", "campaigns.resume", "campaigns.cancel", "workers.beat", "workers.beat_all",

@@ -154,16 +154,20 @@ def test_what_another_study_found_wrong_is_not_saved_as_right(tmp_path: Path) ->
 def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_path: Path) -> None:
     database, out = f"sqlite:///{tmp_path / 'tuned.db'}", tmp_path / "saved"
     with Store.open(database) as store:
-        for policy, configs in ((Policy.BURST, CONFIGS), (Policy.ROUNDS, CONFIGS[:3])):
+        for policy, configs in ((Policy.BURST, CONFIGS[:5]), (Policy.ROUNDS, CONFIGS[:3])):
             study = store.begin_study(replace(study_key(), policy=policy))
             rows = [measured(config, 10.0 + place, policy=policy) for place, config in enumerate(configs)]
             store.record_many(study.id, rows, PROVENANCE)
+        # Of a recording that was taken with the store: the library's candidates have a study of their own.
+        library = [family_named("cublaslt").config({"rank": rank}) for rank in range(8)]
+        theirs = store.begin_study(replace(study_key(), family="cublaslt"))
+        store.record_many(theirs.id, [measured(config) for config in library], PROVENANCE)
         replayed = store.begin_study(replace(study_key(Gemm(64, 64, 64)), device_kind="recorded"))
         store.record(replayed.id, measured(CONFIGS[0], problem=Gemm(64, 64, 64)), PROVENANCE)
     (path,) = json.loads(run("save", out, "--db", database, "--json"))["written"]
     saved = read_recording(Path(path))
     assert saved.problem == PROBLEM
-    assert [one.config for one, _ in saved.measurements] == CONFIGS
+    assert [one.config for one, _ in saved.measurements] == CONFIGS[:5]
     with RecordedWorker(out, None) as worker:
         assert worker.facts.screens_under is worker.begin(PROBLEM).policy is Policy.BURST
     with pytest.raises(NothingCorrect, match="tune on the GPU first"):

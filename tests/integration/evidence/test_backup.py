@@ -270,5 +270,4 @@ def test_a_backup_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
         store.backup(tmp_path / "b.gz")
     with pytest.raises(StoreError, match="the backup has schema 9999, newer than this gemmtune"):
         restore_backup(tmp_path / "b.gz", f"sqlite:///{tmp_path}/new.db")
-    with Store.open(f"sqlite:///{tmp_path}/new.db") as store:
-        assert store.counts()["measurement"] == 0
+    assert not (tmp_path / "new.db").exists()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import FAMILY, PROVENANCE, measured, study_key
+from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.evidence.store import Store
 from tuner.views import failures
 from tuner.views.failures import FailureFilter
@@ -28,6 +28,19 @@ def test_wrong_results_are_counted_whatever_is_listed(database_url: str, monkeyp
         monkeypatch.setattr(failures, "MOST_READ", 1)
         found = failures.failures(store, FailureFilter())
         assert (found.read, found.total, found.wrong_results) == (1, 3, 1)
+
+
+def test_the_command_that_explains_a_failure_names_its_card() -> None:
+    config = FAMILY.config({"stages": 2})
+    with Store.open("sqlite://", create=True) as store:
+        for device, named in (("NVIDIA H100 80GB HBM3", " --device 'NVIDIA H100 80GB HBM3'"), ("An unknown card", "")):
+            study = store.begin_study(replace(study_key(), device=device))
+            store.record(study.id, replace(measured(config, outcome=Outcome.LAUNCH), detail=device), PROVENANCE)
+            (group,) = failures.failures(store, FailureFilter(device=device)).groups
+            assert group.example is not None
+            assert group.example.explain == (
+                f"gemmtune explain {PROBLEM.shape}{named} --family {config.family} --config {config.knobs_text}"
+            )
 
 
 def test_of_each_detail_no_more_is_read_than_its_message(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

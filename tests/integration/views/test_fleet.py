@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from tests.fleet import PROBLEMS, Fleet
 from tests.support import CLOCKS, DEVICE, FAMILY, measured
+from tuner.evidence import codec
 from tuner.evidence.store import Store
 from tuner.views import fleet as views
 from tuner.views.fleet import FleetFacts, fleet_facts
 from tuner.views.rounds import ProgressBoard
+from workers.measurement import Measurement
 
 
 @pytest.fixture
@@ -52,6 +55,24 @@ def test_all_workers_are_counted_where_few_are_listed(fleet: Fleet, monkeypatch:
     (device,) = listed.devices
     assert (len(listed.items), listed.workers) == (1, {"live": 4})
     assert (device.device, device.live, device.draining, device.busy) == (DEVICE, 4, 0, 3)
+
+
+def test_clocks_of_a_newer_version_are_shown_as_far_as_they_are_known(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = codec.measurement_columns
+
+    def newer(one: Measurement) -> dict[str, Any]:
+        found = columns(one)
+        return found | {"clocks": found["clocks"] | {"hotspot_c": 80}}
+
+    monkeypatch.setattr(codec, "measurement_columns", newer)
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [measured(FAMILY.config({}), problem=PROBLEMS[0])])
+    assert [item.last_clocks for item in shown(fleet).items] == [CLOCKS]
 
 
 def test_a_fleet_takes_as_many_statements_as_one_worker(fleet: Fleet) -> None:

@@ -23,6 +23,9 @@ from tuner.fleet.service_client import ServiceClient
 Change = Literal["pause", "resume", "cancel"]
 #: Rows a page.
 PAGE: Final = 500
+#: A service counts the candidates of up to 200 problems for an estimate, of one caller after the
+#: other; `haproxy.cfg` waits as long.
+_ESTIMATE_SECONDS: Final = 60.0
 
 
 class LocalCampaigns:
@@ -94,7 +97,9 @@ class HttpCampaigns:
         return self._service.document("POST", "/v1/campaigns", _body(request), headers=headers, has="id")
 
     def estimate(self, request: CampaignRequest, _: Unrecorded = ALL_RECORDED) -> Document:
-        return self._service.document("POST", "/v1/campaigns:estimate", _body(request), has="untunable")
+        path, body = "/v1/campaigns:estimate", _body(request)
+        cost: Document = self._service.call("POST", path, body, seconds=_ESTIMATE_SECONDS, has="untunable")
+        return cost
 
     def campaigns(self) -> Iterator[Document]:
         return self._service.pages("/v1/campaigns", {}, PAGE)

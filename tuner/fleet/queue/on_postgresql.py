@@ -30,6 +30,8 @@ _ENGINE_WORKER = table(
     "procrastinate_workers", column("id", BigInteger), column("last_heartbeat", DateTime(timezone=True))
 )
 _MANY = 1_000
+#: Advisory lock of those who align all queues: two that delete and put the same jobs may wait for each other.
+_LOCK = 0x71756575
 #: Waiting problems of running campaigns without a job, except those that run in another campaign.
 _MISSING = """
     SELECT item.id, item.queue, 2 * campaign.priority + CAST(item.started AS integer) AS priority,
@@ -162,6 +164,7 @@ class PostgresQueue(TableQueue):
     def align(self, session: Session, queue: str | None = None) -> int:
         if queue is not None:
             return len(session.execute(_PUT_IN_QUEUE, {"queue": queue}).all())
+        session.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         dropped, put = len(session.execute(_DROP).all()), len(session.execute(_PUT_ALL).all())
         if put >= _MANY:
             # Until the database knows that there are so many, it plans claims of 100 ms.

@@ -142,6 +142,23 @@ class TestAlign:
         assert [hand.work(hand.claimed()) != [] for _ in range(6)] == [True] * 6
         assert jobs(store) == []
 
+    def test_two_align_in_turn(self, store: Store) -> None:
+        """Else each may wait for a job of the other: of 6,145 pauses and resumes at once three failed so."""
+        queue, done = queue_of(store), threading.Event()
+
+        def align() -> None:
+            with store.transaction(writes=True) as session:
+                queue.align(session)
+                done.set()
+
+        other = threading.Thread(target=align)
+        with store.transaction(writes=True) as session:
+            queue.align(session)
+            other.start()
+            assert not done.wait(0.5)
+        other.join()
+        assert done.is_set()
+
     def test_jobs_that_stand_for_nothing_are_ended(self, store: Store) -> None:
         fleet = Fleet(store)
         fleet.campaign(PROBLEMS[:1])

@@ -94,6 +94,22 @@ def test_a_key_that_no_header_carries_is_no_silent_service(key: str) -> None:
     assert not isinstance(refused.value, Unreachable)
 
 
+def test_an_estimate_may_take_longer_than_other_calls() -> None:
+    waits = list[float]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        waits.append(request.extensions["timeout"]["read"])
+        return httpx2.Response(200, json={"untunable": [], "id": 1})
+
+    request = CampaignRequest("test", PROBLEMS[:1], (("NVIDIA H200", "cuda"),))
+    with ServiceClient("http://127.0.0.1:9", transport=httpx2.MockTransport(answer)) as service:
+        campaigns = HttpCampaigns(service)
+        campaigns.create(request, None)
+        campaigns.estimate(request)
+    created, estimated = waits
+    assert created < estimated == 60
+
+
 def test_an_empty_key_is_no_missing_one() -> None:
     sent = list[httpx2.Request]()
 

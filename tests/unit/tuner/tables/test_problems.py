@@ -106,6 +106,7 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
         (f"m,n,k\n1,2,{'9' * 5_000}\n", "k = '9999"),
         ("m,n,k,count\n1,2,3,0\n", "line 2: count = '0'|line 2: count = 0"),
         ("m,n,k,count\n1,2,3,many\n", "line 2: count = 'many'"),
+        ("m,n,k,count\n1,2,3,2000000000000\n", "count = '2000000000000' is not a count: .* 1 to 1,000,000,000,000"),
         ('m,n,k\n"1,2,3\n', "not valid CSV"),
     ],
 )
