@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -187,8 +188,9 @@ def _example(session: Session, number: int) -> Example | None:
         problem, config = codec.problem_of(problem_key), codec.config_of(config_key)
     except StoreError:
         return None
-    asked = f"{problem.shape}{flags_of(problem)} --family {config.family} --config {config.knobs_text}"
-    return Example(number, problem_key, device, config, detail, tune_command(problem), f"gemmtune explain {asked}")
+    asked = f"{problem.shape}{flags_of(problem)} --device {shlex.quote(device)}"
+    explain = f"gemmtune explain {asked} --family {config.family} --config {config.knobs_text}"
+    return Example(number, problem_key, device, config, detail, tune_command(problem), explain)
 
 
 def _suspects(session: Session, wanted: FailureFilter) -> tuple[Suspect, ...]:
