@@ -37,7 +37,7 @@ from api import (
 from api.access import AccessPolicy
 from api.answer_service import AnswerService
 from api.auth import TokenCache
-from api.concurrency import CALLER_BATCHES, CONCURRENT_BATCHES, CallerSlots, ConcurrencyLimit
+from api.concurrency import CALLER_BATCHES, CALLER_THREADS, CONCURRENT_BATCHES, CallerSlots, ConcurrencyLimit
 from api.dashboard import routes
 from api.dashboard.assets import assets
 from api.description import Description
@@ -124,7 +124,7 @@ def create_app(
     state.answer_service = AnswerService(state.follower, models, recordings, state.misses.count)
     state.table_views = TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
-    state.batch_slots = CallerSlots(CALLER_BATCHES)
+    state.batch_slots, state.thread_slots = CallerSlots(CALLER_BATCHES), CallerSlots(CALLER_THREADS)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
     state.metrics.registry.register(FleetMetrics(store))

@@ -10,8 +10,9 @@ from fastapi.openapi.utils import get_openapi
 
 from api import batches, http_errors
 from api.encoding import Rendered
+from api.thread_routes import ThreadRoute
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=ThreadRoute)
 #: Schemas that appear in no endpoint's signature.
 _SCHEMAS: Final = (http_errors.ProblemDocument, batches.BatchIn)
 
