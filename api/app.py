@@ -6,21 +6,20 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from fastapi.openapi.utils import get_openapi
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import (
-    batches,
     best,
     builds,
     campaigns,
+    description,
     devices,
     explain,
     fleet,
@@ -38,9 +37,10 @@ from api import (
 from api.access import AccessPolicy
 from api.answer_service import AnswerService
 from api.auth import TokenCache
-from api.concurrency import CALLER_BATCHES, CONCURRENT_BATCHES, CallerSlots, ConcurrencyLimit
+from api.concurrency import CALLER_BATCHES, CALLER_THREADS, CONCURRENT_BATCHES, CallerSlots, ConcurrencyLimit
 from api.dashboard import routes
 from api.dashboard.assets import assets
+from api.description import Description
 from api.fleet_metrics import FleetMetrics
 from api.logs import RequestLog
 from api.metrics import Metrics
@@ -61,10 +61,8 @@ _FIRST_READING_SECONDS: Final = 2.0
 #: Routes are matched in this order: those that a large fleet requests all the time come first.
 _ROUTERS: Final = (
     workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, misses,
-    *VIEWS, health, routes,
+    *VIEWS, health, description, routes,
 )  # fmt: skip
-#: Schemas that appear in no endpoint's signature.
-_SCHEMAS: Final = (http_errors.ProblemDocument, batches.BatchIn)
 
 
 class _Service(FastAPI):
@@ -105,7 +103,9 @@ def create_app(
         title="gemmtune",
         version="1",
         description="The best proved-correct kernel configuration for a GEMM on a GPU, with its evidence.",
-        # The stock pages load scripts from other hosts; every tool can use /openapi.json.
+        # The stock pages load scripts from other hosts, and the stock document is made and written on the event loop:
+        # every tool can use ours.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # A redirect would name the scheme and the host that this process sees: behind a TLS proxy clients would follow
@@ -124,7 +124,7 @@ def create_app(
     state.answer_service = AnswerService(state.follower, models, recordings, state.misses.count)
     state.table_views = TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
-    state.batch_slots = CallerSlots(CALLER_BATCHES)
+    state.batch_slots, state.thread_slots = CallerSlots(CALLER_BATCHES), CallerSlots(CALLER_THREADS)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
     state.metrics.registry.register(FleetMetrics(store))
@@ -142,7 +142,8 @@ def create_app(
     app.middleware_stack = app.build_middleware_stack()
     state.answer_now = app.middleware_stack.answer_now
     state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    state.description = Description(app)
+    app.openapi = state.description.document  # type: ignore[method-assign]
     return app
 
 
@@ -169,20 +170,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.misses.stop()
         follower.stop()
         app.state.request_log.close()
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our error schema in place of its own validation errors."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        # A malformed path parameter matches no route: 404.
-        for path, operations in document["paths"].items():
-            for operation in operations.values() if "{" in path else ():
-                operation["responses"].setdefault("404", http_errors.responses(404)[404])
-        schemas = document["components"]["schemas"]
-        for kind in _SCHEMAS:
-            schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= schema.pop("$defs", {})
-            schemas[kind.__name__] = schema
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -21,12 +21,13 @@ from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import BestOut, DeviceName
+from api.thread_routes import ThreadRoute
 from tuner.answering.answers import policy_of
 from tuner.evidence.records import Policy
 from tuner.evidence.tokens import Scope
 from tuner.hints import tune_command
 
-router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 _JSON: Final = "application/json"
 

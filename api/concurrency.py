@@ -28,6 +28,8 @@ CONCURRENT_ROUND_CALLS: Final = 3
 CONCURRENT_BATCHES: Final = 1
 #: Batches of one caller in progress, from the first problem looked up to the last byte sent.
 CALLER_BATCHES: Final = 4
+#: Threads of the shared pool that one caller's requests take at once.
+CALLER_THREADS: Final = 4
 #: Concurrent estimates of campaigns, and campaigns that are created at once. Each occupies Python for seconds.
 CONCURRENT_ESTIMATES: Final = 1
 CONCURRENT_CREATIONS: Final = 1

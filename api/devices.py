@@ -13,10 +13,11 @@ from api.device_bests import DeviceBests
 from api.http_errors import HttpError, responses
 from api.patterns import PRINTABLE
 from api.snapshot import Snapshot
+from api.thread_routes import ThreadRoute
 from space.devices import find_profile, identity_named, known_names, profile_named
 from space.errors import ProfileError
 
-router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 DevicePath = Annotated[
     str, Path(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model"), AfterValidator(identity_named)

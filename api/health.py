@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 from api.auth import require
 from api.http_errors import HttpError, responses
 from api.snapshot_follower import STALE_SECONDS, SnapshotFollower
+from api.thread_routes import ThreadRoute
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=ThreadRoute)
 
 
 class Health(BaseModel):

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -28,6 +29,8 @@ from tuner import errors
 MEDIA_TYPE: Final = "application/problem+json"
 #: Error types of requests that the framework itself refuses, by status.
 _FRAMEWORK: Final = {400: "malformed-body", 401: "token-needed", 404: "no-such-path", 405: "method-not-allowed"}
+#: Pydantic's word for a field that a schema lacks.
+_UNKNOWN_FIELD: Final = "extra_forbidden"
 #: HTTP status and error type of each exception; the most derived class wins.
 ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     SpaceError: (422, "bad-input"),
@@ -128,6 +131,10 @@ def install(app: FastAPI) -> None:
 
 async def answer(request: Request, error: Exception) -> JSONResponse:
     """The error document of a failure."""
+    invalid = error.errors() if isinstance(error, RequestValidationError) else ()
+    if request.app.openapi_schema is None and any(each["type"] == _UNKNOWN_FIELD for each in invalid):
+        # The known ones are read from the description: to make it here would hold up the event loop.
+        await run_in_threadpool(request.app.openapi)
     return _http_error(request, error).response(request.state.request_id)
 
 
@@ -194,7 +201,7 @@ def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
     """What is wrong with a field and the value that it has, with the nearest known one if it is unknown."""
     if entry["type"] == "missing" and entry["loc"] == ("body",):
         return "the body is missing: send a JSON object"
-    if entry["type"] != "extra_forbidden":
+    if entry["type"] != _UNKNOWN_FIELD:
         value = entry.get("input")
         if isinstance(value, str):
             value = value[:_MOST_ERROR_BYTES]

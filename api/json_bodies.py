@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 
+from api.thread_routes import ThreadRoute
 from tuner.members import each_once
 
 
@@ -29,7 +29,7 @@ class _LargeRequest(_Request):
             return await super().json()
 
 
-class JsonRoute(APIRoute):
+class JsonRoute(ThreadRoute):
     """A route with a JSON body."""
 
     request_class: type[Request] = _Request

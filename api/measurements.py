@@ -13,6 +13,7 @@ from api.pages import Page, PageQuery, page_of
 from api.patterns import PRINTABLE
 from api.problem_schemas import ProblemFilter
 from api.schemas import Absent, DeviceName, MeasurementOut
+from api.thread_routes import ThreadRoute
 from space.errors import ProblemError
 from space.kind import problem_from_key
 from space.problem import Problem
@@ -20,7 +21,7 @@ from tuner.evidence.known_devices import check_known
 from tuner.evidence.records import Outcome, Policy
 from tuner.evidence.store import Store
 
-router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 
 class MeasurementsQuery(PageQuery, ProblemFilter):

@@ -12,11 +12,12 @@ from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, DeviceName, Strict
+from api.thread_routes import ThreadRoute
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.misses import MOST_MISSES, Miss, page
 from tuner.evidence.store import Store
 
-router = APIRouter(tags=["misses"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["misses"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 
 class MissesQuery(Strict):

@@ -23,6 +23,7 @@ from api.http_errors import responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import MOST_RENDERED, Snapshot
 from api.table_formats import TableFormats, TableQuery
+from api.thread_routes import ThreadRoute
 from api.views.kept import ViewsDependency
 from tuner.answering.answers import policy_of
 from tuner.evidence import changes
@@ -31,7 +32,7 @@ from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.library import library_table
 from tuner.tables.tables import SCHEMA, table
 
-router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 _AT_ONCE: Final = 256
 _JSON: Final = "application/json"

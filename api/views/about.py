@@ -9,12 +9,13 @@ from pydantic import BaseModel, Field
 
 from api.auth import Caller, any_caller, require
 from api.http_errors import responses
+from api.thread_routes import ThreadRoute
 from api.views.kept import ViewsDependency
 from space.version import own_version
 from tuner.evidence.changes import RESTORED
 from tuner.evidence.tokens import Scope
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=ThreadRoute)
 SomeCaller = Annotated[Caller, Depends(any_caller)]
 
 

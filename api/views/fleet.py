@@ -15,6 +15,7 @@ from api.fleet_schemas import RecordOut, WorkerOut
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import Absent, ConfigOut, DeviceName, Moment, Number, NumberPath, ProblemKey, Strict
+from api.thread_routes import ThreadRoute
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.space import Word
@@ -28,7 +29,7 @@ from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures,
 from tuner.views.fleet import DeviceFacts, FleetFacts, WorkerFacts
 from tuner.views.rounds import ProgressFacts, RoundFacts, RoundFilter, RoundStatus
 
-router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 
 class RoundsQuery(PageQuery):

@@ -12,6 +12,7 @@ from api.encoding import NOT_MODIFIED
 from api.fleet import CampaignsDependency
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
+from api.thread_routes import ThreadRoute
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
@@ -21,7 +22,7 @@ from tuner.evidence.records import Ratio, StoredMeasurement
 from tuner.views import comparison, studies, versions
 from tuner.views.measurements import MOST_ROWS, Wanted
 
-router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 
 class MeasurementColumnsQuery(Strict):

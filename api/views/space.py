@@ -16,6 +16,7 @@ from api.http_errors import HttpError, responses
 from api.patterns import PRINTABLE
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import DeviceName, Strict
+from api.thread_routes import ThreadRoute
 from api.views.kept import Views, ViewsDependency
 from space.devices import profile_named
 from tuner.views import funnel, spaces
@@ -23,7 +24,7 @@ from tuner.views.cells import Cells
 from tuner.views.funnel import Funnel, Step
 from tuner.views.spaces import FamilySpace, KnobFacts, Removed, RuleFacts, SpaceFacts
 
-router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 Word = Annotated[str, Field(min_length=1, max_length=60, pattern=PRINTABLE)]
 
 

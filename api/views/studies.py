@@ -16,6 +16,7 @@ from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, ConfigOut, DeviceName, NumberPath, ProblemKey
+from api.thread_routes import ThreadRoute
 from api.views.kept import ViewsDependency
 from space.kind import problem_from_key
 from tuner.evidence.known_devices import check_known
@@ -25,7 +26,7 @@ from tuner.views import studies, versions
 from tuner.views.outlook import StudyOutlook, outlook
 from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
 
-router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
 
 
 class StudiesQuery(PageQuery):

@@ -174,6 +174,9 @@ def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tm
             assert "reader · sign out" in page.inner_text("header")
             page.goto(f"{url}/?m=64&n=64&k=64")
             page.wait_for_selector(".snippets pre:has-text('Bearer')")
+            for name in ("Python", "torch"):
+                page.click(f".snippets button:text-is('{name}')")
+                assert f'("{url}", token=open("token").read().strip())' in page.inner_text(".snippets pre")
             page.click("nav a:text-is('Campaigns')")
             page.wait_for_selector("text=lacks the scope submit")
             assert page.is_disabled("button:text-is('Create')")

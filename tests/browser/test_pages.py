@@ -127,8 +127,10 @@ class TestProblems:
         page.wait_for_selector(ROWS)
         gain = api(url, "/v1/bests:columns?device=NVIDIA%20H200")["gain"]["first"]
         assert f"{gain['geometric_mean']:.3f}×" in page.inner_text("#headline")
+        assert f"({gain['low']:.3f}\u00a0–\u2060\u00a0{gain['high']:.3f})" in page.inner_text("#headline")
         page.click("button.chip:has-text('fp8_e4m3')")
         page.wait_for_selector(".forest[aria-rowcount='2']")
+        assert re.search(r"the selection \(\d\.\d{3}\W+\d\.\d{3}\)", page.inner_text("#headline"))
         assert "dtype=fp8_e4m3" in page.url
         assert "selected" in page.inner_text("#headline")
         page.go_back()

@@ -167,3 +167,12 @@ class TestFunnel:
         page.unroute("**/v1/funnel?*legal=true*")
         page.click("#funnel button:text-is('Count')")
         page.wait_for_selector("#funnel button", state="detached")
+
+
+def test_workers_that_drain_count_among_those_that_may_be_busy(opened: Opener, url: str) -> None:
+    fleet = api(url, "/v1/fleet")
+    fleet["devices"] = [fleet["devices"][0] | {"live": 1, "draining": 1, "busy": 2}]
+    page = opened("/")
+    page.route("**/v1/fleet", lambda route: route.fulfill(json=fleet))
+    page.click("nav a:text-is('Fleet')")
+    page.wait_for_selector("dd:text-is('2 of 2 busy')")

@@ -203,5 +203,7 @@ def _suspects(session: Session, wanted: FailureFilter) -> tuple[Suspect, ...]:
                           (ProblemRow.key, wanted.problem)):  # fmt: skip
         if value is not None:
             query = query.where(column == value)
+    if wanted.family is not None:
+        query = query.where(item.failing_config.startswith(f"{wanted.family}:", autoescape=True))
     rows: list[Any] = list(session.execute(query.order_by(item.id.desc()).limit(_MOST_SUSPECTS)))
     return tuple(Suspect(*row) for row in rows)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fleet import PROBLEMS, Fleet
 from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.store import Store
 from tuner.views import failures
 from tuner.views.failures import FailureFilter
@@ -56,3 +58,17 @@ def test_of_each_detail_no_more_is_read_than_its_message(database_url: str, monk
     assert {message_of(detail) for detail in details} == {group.message}
     assert group.count == 3
     assert max(map(len, read)) <= 200
+
+
+def test_suspects_are_of_the_family_that_is_asked(database_url: str) -> None:
+    with Store.open(database_url, create=True) as store:
+        Fleet(store).campaign(PROBLEMS[:2])
+        keys = ["gemv:rows=1", FAMILY.config({"stages": 2}).key]
+        with store.transaction(writes=True) as session:
+            for item, key in zip(session.query(CampaignProblemRow), keys, strict=True):
+                item.failing_config = key
+        found = {family: failures.failures(store, FailureFilter(family=family)).suspects
+                 for family in (None, "gemv", FAMILY.name, "mma_sync")}  # fmt: skip
+    assert {family: {suspect.config for suspect in suspects} for family, suspects in found.items()} == {
+        None: {*keys}, "gemv": {keys[0]}, FAMILY.name: {keys[1]}, "mma_sync": set(),
+    }  # fmt: skip

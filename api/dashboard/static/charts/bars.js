@@ -26,7 +26,7 @@ export function bars({ title, sentence, bars: rows, log, most, legend }) {
     return Math.max(0.4, Math.min(100, share * 100));
   };
   const besides = rows.some((row) => row.beside);
-  return html`<figure class=${`bars ${rows.some((row) => row.note) ? "noted" : ""}`}><figcaption><h2>${title}</h2>${legend ?? nothing}</figcaption>
+  return html`<figure class=${`bars ${rows.some((row) => row.note) ? "noted" : ""}`}><figcaption><h2>${title}</h2>${legend}</figcaption>
     <table><caption class="visually-hidden">${title}</caption><colgroup><col class=${besides ? "short" : "name"}><col><col class="figure">${besides ? html`<col class="beside">` : nothing}</colgroup><tbody>${rows.map((row) => html`
       <tr><th scope="row">${row.name}${row.note ? html`<span class="note">${row.note}</span>` : nothing}</th>
         <td class="length"><i .style=${`width:${length(row.value)}%;background:var(--${row.token ?? "mark"})`}></i></td>

@@ -23,8 +23,6 @@ export class Chart extends HTMLElement {
   place = -1;
   #restyle = () => this.later();
 
-  /** Heading, sentence and keyboard hint. @returns {{title: string, sentence: string}} */
-  words() { return { title: this.data.title ?? "", sentence: this.data.sentence ?? "" }; }
   /** @param {number} _width @returns {number} */
   height(_width) { return 260; }
   /** @param {CanvasRenderingContext2D} _pen @param {number} _width @param {number} _height */
@@ -78,7 +76,7 @@ export class Chart extends HTMLElement {
   }
 
   #update() {
-    const { title, sentence } = this.words();
+    const { title, sentence } = this.data;
     const walk = this.walkable ? " Arrow keys walk through the points, Enter opens one, Escape leaves." : "";
     render(html`<figure>
       <figcaption><h2>${title}</h2>${this.legend()}</figcaption>

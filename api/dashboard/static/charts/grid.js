@@ -21,7 +21,7 @@ import { html, nothing } from "../lib/view.js";
  * @param {unknown} [chart.controls]
  */
 export function grid({ title, sentence, x, y, columns, rows, cell, legend, controls }) {
-  return html`<figure class="grid ${columns.length > 24 ? "dense" : ""}"><figcaption><h2>${title}</h2>${controls ?? nothing}</figcaption>
+  return html`<figure class="grid ${columns.length > 24 ? "dense" : ""}"><figcaption><h2>${title}</h2>${controls}</figcaption>
     <div class="scroll" tabindex="0" role="region" aria-label=${title}><table><caption class="visually-hidden">${title}: ${y} down, ${x} across</caption>
       <thead><tr><th scope="col"><span class="note">${y} ↓ ${x} →</span></th>${columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
       <tbody>${rows.map((name, row) => html`<tr><th scope="row">${name}</th>${columns.map((_, column) => drawn(cell(row, column)))}</tr>`)}</tbody>

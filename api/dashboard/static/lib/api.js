@@ -11,11 +11,10 @@ let goneSince = null;
 
 /** A refusal of the service. `detail` is a sentence for people. */
 export class Refusal extends Error {
-  /** @param {number} status @param {string} kind @param {string} detail @param {string} scope */
-  constructor(status, kind, detail, scope) {
+  /** @param {number} status @param {string} detail @param {string} [scope] that the token lacks */
+  constructor(status, detail, scope) {
     super(detail);
     this.status = status;
-    this.kind = kind;
     this.scope = scope;
   }
 }
@@ -59,12 +58,12 @@ export async function send(path, init = {}) {
 /** @param {Response} response */
 async function refusal(response) {
   const problem = await response.json().catch(() => ({}));
-  const scope = /scope="(\w+)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1] ?? "";
+  const scope = /scope="(\w+)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1];
   const said = String(problem.detail ?? `the service answered ${response.status}`);
   const more = (problem.errors ?? []).map((/** @type {any} */ error) => error.detail).filter((/** @type {string} */ text) => !said.includes(text));
   // What is said to programmers is left out.
-  const detail = [said, ...more].join("; ").replace("; see /openapi.json for the schema", "").replace(/\.str-enum\[\w+\]|; Input should be None/g, "");
-  return new Refusal(response.status, String(problem.type ?? "").replace("/problems/", ""), detail, scope);
+  const detail = [said, ...more].join("; ").replace("; see /openapi.json for the schema", "");
+  return new Refusal(response.status, detail, scope);
 }
 
 /** @param {string} path @param {Record<string, unknown>} params */

@@ -29,7 +29,7 @@ export function fixed(value) {
 /** 34.4 T, 2.0 G, 33,432. @param {number | null | undefined} value */
 export function count(value) {
   if (value === null || value === undefined) return "–";
-  const scale = SCALES.find(([least]) => value >= least * 10 || (least > 1e6 && value >= least));
+  const scale = SCALES.find(([least]) => value >= Math.max(least, 1e7));
   return scale ? `${(value / scale[0]).toFixed(1)}\u00a0${scale[1]}` : whole(value);
 }
 
@@ -77,7 +77,7 @@ export const clock = (moment) =>
  * @returns {"faster" | "slower" | "tied" | "none"}
  */
 export function verdict(low, high) {
-  if (low === null || low === undefined || high === null || high === undefined) return "none";
+  if (low == null || high == null) return "none";
   return low > 1 ? "faster" : high < 1 ? "slower" : "tied";
 }
 
@@ -90,6 +90,18 @@ export const total = (values) => values.reduce((sum, value) => sum + value, 0);
 /** @param {number[]} values positive ones */
 export const geometricMean = (values) =>
   values.length ? Math.exp(total(values.map(Math.log)) / values.length) : null;
+
+/** Student's t, as in `tuner/evidence/stats.py`. */
+const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+
+/** The geometric mean and its 95 % interval. @param {number[]} values two at least */
+export function meanWithin(values) {
+  const [logs, free] = [values.map(Math.log), values.length - 1];
+  const middle = total(logs) / values.length;
+  const student = STUDENT[free - 1] ?? 1.96 + 2.372384 / free + 2.822707 / free ** 2;
+  const reach = student * Math.sqrt(total(logs.map((log) => (log - middle) ** 2)) / free / values.length);
+  return [0, -reach, reach].map((away) => Math.exp(middle + away));
+}
 
 /** @param {number[]} sorted ascending @param {number} share */
 export function quantile(sorted, share) {

@@ -33,7 +33,7 @@ export async function problemFields(page, key) {
   const fields = fieldsOfKey(key);
   if (fields) return fields;
   const { items } = await page.get("/v1/studies", { problem: key, limit: 1 });
-  if (!items.length) throw new Refusal(404, "unknown-problem", `No problem has the key “${key}”. A key looks like gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none.`, "");
+  if (!items.length) throw new Refusal(404, `No problem has the key “${key}”. A key looks like gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none.`);
   return /** @type {any} */ (items[0].problem);
 }
 

@@ -61,5 +61,3 @@ export function rgb(name) {
   const numbers = (colour(name).match(/[\d.]+/g) ?? []).map(Number);
   return [numbers[0] ?? 0, numbers[1] ?? 0, numbers[2] ?? 0];
 }
-
-export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

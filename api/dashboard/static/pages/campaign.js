@@ -18,7 +18,7 @@ const LOOKS = /** @type {Record<string, [string, string]>} */ ({
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   const id = page.param("id");
-  if (!/^\d{1,9}$/.test(id)) throw new Refusal(404, "", `No campaign has the number “${id}”: choose one from the list of campaigns.`, "");
+  if (!/^\d{1,9}$/.test(id)) throw new Refusal(404, `No campaign has the number “${id}”: choose one from the list of campaigns.`);
   /** @type {any} */
   const got = { progress: await page.get(`/v1/campaigns/${id}`), table: null, made: null, sure: false, wrong: "" };
   page.title(got.progress.campaign.name);

@@ -10,7 +10,7 @@ import { html, nothing } from "../lib/view.js";
 export async function open(page) {
   page.title("Compare");
   const ids = [page.param("a"), page.param("b")];
-  if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.", "");
+  if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.");
   const [a, b] = await Promise.all(ids.map((id) => page.get(`/v1/measurements/${id}`)));
   const alike = a.outcome === "correct" && b.outcome === "correct" && a.problem.key === b.problem.key && a.policy === b.policy;
   // Refused for two GPU models, and where one of the times can't be true.

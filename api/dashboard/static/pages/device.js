@@ -13,7 +13,7 @@ const TITLES = /** @type {Record<string, string>} */ ({ driver: "driver", nvrtc:
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   const name = page.param("name") || page.param("device");
-  if (!name) throw new Refusal(404, "", "The address names no device: choose one on the page Devices.", "");
+  if (!name) throw new Refusal(404, "The address names no device: choose one on the page Devices.");
   page.title(name);
   const path = `/v1/devices/${encodeURIComponent(name)}`;
   /** @type {any} */

@@ -37,7 +37,7 @@ export async function open(page) {
   };
   page.show(() => html`<h1>Is every GPU busy, and on what?</h1>
     ${got.fleet ? html`<dl class="facts"><div><dt>live</dt><dd>${got.fleet.workers.live}</dd></div><div><dt>draining</dt><dd>${got.fleet.workers.draining}</dd></div>
-      <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device}${device.device_kind === "recorded" ? " (recorded)" : ""}, ${many(device.waiting_problems, "problem")} waiting</dt><dd>${device.busy} of ${device.live} busy</dd></div>`)}</dl>
+      <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device}${device.device_kind === "recorded" ? " (recorded)" : ""}, ${many(device.waiting_problems, "problem")} waiting</dt><dd>${device.busy} of ${device.live + device.draining} busy</dd></div>`)}</dl>
     <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void soon(); }}>${words}</button>`)}</div>
     ${got.fleet.items.length ? html`<section class="card"><chart-lanes .data=${got.lanes}></chart-lanes></section>${workers(got, drain)}`
       : html`<section class="card narrow"><h2>No worker has been seen in the last hour</h2><p>Start one on each GPU node; it connects to this service:</p><pre>gemmtune worker run --url ${location.origin}</pre><p>Without a GPU: <code>gemmtune worker run --device recorded:h200 --url ${location.origin}</code></p></section>`}` : nothing}`);

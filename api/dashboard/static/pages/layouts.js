@@ -25,7 +25,7 @@ export async function open(page) {
   page.title("Layouts");
   const name = page.param("layout", "swizzle");
   const layout = KINDS[name];
-  if (!layout) throw new Refusal(404, "", `There is no layout “${name}”: choose ${Object.keys(KINDS).join(", ")}.`, "");
+  if (!layout) throw new Refusal(404, `There is no layout “${name}”: choose ${Object.keys(KINDS).join(", ")}.`);
   const [words, own] = /** @type {any[]} */ (await Promise.all([page.get("/v1/layouts"), ownConfig(page)]));
   /** @type {{svg: SVGElement | null, table: any, wrong: string}} */
   const got = { svg: null, table: null, wrong: "" };

@@ -28,7 +28,7 @@ const SHARE = 24;
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   const key = page.param("key");
-  if (!key) throw new Refusal(404, "no-problem", "The address names no problem: choose one from the list.", "");
+  if (!key) throw new Refusal(404, "The address names no problem: choose one from the list.");
   const fields = await problemFields(page, key);
   const P = parameters(fields);
   page.title(title(fields));

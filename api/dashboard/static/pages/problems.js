@@ -3,7 +3,7 @@
 import "../charts/forest.js";
 import "../charts/scatter.js";
 import { merged } from "../lib/columns.js";
-import { geometricMean, percent, SIGNS, times, verdict, whole } from "../lib/format.js";
+import { meanWithin, percent, SIGNS, times, verdict, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
@@ -65,7 +65,7 @@ export async function open(page) {
       ${made.unmet.length || !made.rows.length ? html`<p class="sentence loss" role="status">${made.unmet.join(" ") || "No problem matches these filters together."}</p>` : nothing}
       <section class="card"><chart-forest .data=${made.forest}></chart-forest>
         <p class="says">${made.sentence}</p></section>
-      ${made.plots ?? nothing}`;
+      ${made.plots}`;
   });
   await load();
 }
@@ -107,18 +107,16 @@ function headline(table, rows, against) {
   // Nobody gains by what is not served.
   const served = rows.filter((row) => !table.columns.forbidden[row]);
   const forbidden = rows.length - served.length;
-  const ratios = served.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
-  const mean = geometricMean(ratios);
-  const logs = ratios.map(Math.log);
-  const middle = mean ? Math.log(mean) : 0;
-  const error = 1.96 * Math.sqrt(logs.reduce((sum, log) => sum + (log - middle) ** 2, 0) / Math.max(1, logs.length - 1) / Math.max(1, logs.length));
-  const [low, high] = [Math.exp(middle - error), Math.exp(middle + error)];
+  const compared = served.filter((row) => table.columns[against][row] !== null);
+  const ratios = compared.map((row) => table.columns[against][row]);
+  // Of one problem they are its ratio's.
+  const [mean, low, high] = ratios.length > 1 ? meanWithin(ratios) : ["", "_low", "_high"].map((end) => table.columns[against + end][compared[0]]);
   const tally = verdicts(served.map((row) => table.columns[`${against}_verdict`][row]));
   const word = verdict(low, high);
   const all = rows.length === table.rows;
   return html`<dl class="facts" id="headline">
     <div><dt>${all ? "problems" : `of ${whole(table.rows)} problems selected`}</dt><dd>${whole(rows.length)}</dd></div>
-    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${low.toFixed(3)}\u00a0–\u2060\u00a0${high.toFixed(3)})` : ""}</dt>
+    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"} (${low.toFixed(3)}\u00a0–\u2060\u00a0${high.toFixed(3)})</dt>
       <dd class=${word}>${SIGNS[word]} ${times(mean)}</dd></div>` : nothing}
     ${Object.entries(tally).map(([word, held]) => held ? html`
       <div><dt>${word === "none" ? "without a baseline" : word} (${percent(held / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(held)}</dd></div>` : nothing)}

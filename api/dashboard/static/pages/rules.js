@@ -10,12 +10,12 @@ export async function open(page) {
   page.title("Rules");
   const id = page.param("id");
   const family = page.param("family");
-  if (!["", "legal", "worth"].includes(page.param("kind"))) throw new Refusal(404, "", `No rule is “${page.param("kind")}”: there are legal and worth.`, "");
+  if (!["", "legal", "worth"].includes(page.param("kind"))) throw new Refusal(404, `No rule is “${page.param("kind")}”: there are legal and worth.`);
   const { items } = await page.get("/v1/rules");
   const families = [...new Set(items.map((/** @type {any} */ rule) => rule.family))];
-  if (family && !families.includes(family)) throw new Refusal(404, "", `No family “${family}” has rules: there are ${families.join(", ")}.`, "");
+  if (family && !families.includes(family)) throw new Refusal(404, `No family “${family}” has rules: there are ${families.join(", ")}.`);
   const one = id ? items.find((/** @type {any} */ rule) => rule.id === id && (!family || rule.family === family)) : null;
-  if (id && !one) await page.get(`/v1/rules/${encodeURIComponent(id)}`).then(() => { throw new Refusal(404, "", `No rule of ${family} is called ${id}.`, ""); });
+  if (id && !one) await page.get(`/v1/rules/${encodeURIComponent(id)}`).then(() => { throw new Refusal(404, `No rule of ${family} is called ${id}.`); });
   page.show(() => {
     const find = page.param("find").toLowerCase();
     const kind = page.param("kind");

@@ -36,9 +36,8 @@ export function summary(answer, more = nothing) {
  */
 export function knobChips(knobs, defaults) {
   const entries = Object.entries(knobs);
-  const known = Object.keys(defaults).length > 0;
-  const changed = known ? entries.filter(([name, value]) => defaults[name] !== value) : entries;
-  const same = known ? entries.filter(([name, value]) => defaults[name] === value) : [];
+  const changed = entries.filter(([name, value]) => defaults[name] !== value);
+  const same = entries.filter(([name, value]) => defaults[name] === value);
   return html`<ul class="chips" aria-label="Knobs that differ from their defaults">${changed.map(chip)}</ul>
     ${same.length ? html`<details><summary>${same.length} knobs at their defaults</summary>
       <ul class="chips">${same.map(chip)}</ul></details>` : nothing}`;

@@ -49,6 +49,8 @@ const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).
 /** @param {any} answer */
 const theirs = (answer) => answer.config?.family === "cublaslt";
 
+const service = () => `"${location.origin}"${token.get() && ', token=open("token").read().strip()'}`;
+
 /** @param {any} answer */
 function curl({ problem, device, asked: policy }) {
   return `curl ${token.get() ? '-H "Authorization: Bearer $(cat token)" \\\n  ' : ""}'${location.origin}${address("/v1/best", { ...parameters(problem), device, policy })}'`;
@@ -58,7 +60,7 @@ function curl({ problem, device, asked: policy }) {
 function python(answer) {
   const { m, n, k } = answer.problem;
   const named = options(answer).map(([name, value]) => `, ${name}=${JSON.stringify(value)}`).join("");
-  return `from gemmtune import Client\n\nwith Client("${location.origin}") as client:\n` +
+  return `from gemmtune import Client\n\nwith Client(${service()}) as client:\n` +
     `    best = client.best(${m}, ${n}, ${k}${named}, device=${JSON.stringify(answer.device)}${answer.asked && `, policy="${answer.asked}"`})\n` +
     "print(best.source, best.family, best.time_us, dict(best.knobs))";
 }
@@ -82,7 +84,7 @@ function torch({ problem }) {
   const b = layout[1] === "t" ? `b = empty(${lead}${n}, ${k}${other}).mT` : `b = empty(${lead}${k}, ${n}${other})`;
   const given = [...read(problem).map((name) => `, ${name}=${name}`), epilogue.endsWith("lu") && `, activation="${epilogue.split("+").at(-1)}"`,
     sums === "f32_promoted" && ", promoted=True", problem.dtype.includes(",") && `, out_${typed(out)}`];
-  return `import torch\nfrom gemmtune.torch import configure, gemm\n\nconfigure("${location.origin}")\n${first === "tf32" ? 'torch.set_float32_matmul_precision("high")\n' : ""}` +
+  return `import torch\nfrom gemmtune.torch import configure, gemm\n\nconfigure(${service()})\n${first === "tf32" ? 'torch.set_float32_matmul_precision("high")\n' : ""}` +
     `empty = lambda *shape, ${typed(first)}: torch.empty(*shape, device="cuda", dtype=dtype)\n${a}\n${b}\nc = gemm(a, b${given.filter(Boolean).join("")})`;
 }
 

@@ -110,6 +110,7 @@ class TestFleet:
         launch = next(group for group in body["groups"] if group["outcome"] == "launch")
         assert launch["message"] == "CUDA_ERROR_INVALID_VALUE: # B of shared memory"
         assert launch["example"]["command"].startswith("gemmtune tune ")
+        assert f" --device '{DEVICE}' " in launch["example"]["explain"]
         assert launch["example"]["device"] == DEVICE
         assert launch["problems"] == len(NAMES)
         none = http.get("/v1/failures", params={"device": OTHER_DEVICE}).json()

@@ -87,6 +87,6 @@ function ahead(outlook) {
 
 /** @param {any} got */
 function stopped(got) {
-  const why = (got.study?.study ?? got.study)?.stopped_because;
+  const why = got.study?.study?.stopped_because;
   return why ? `It stopped because ${why}.` : "";
 }

@@ -34,9 +34,9 @@ export function tilesCard(page, got) {
         return { kind: "cool", text: `${star ? "★" : "+"}${slower < 0.5 && star ? "" : slower.toFixed(0)}`, heat: Math.max(0.08, 0.6 - slower / 60),
           hint: `${cells.y}=${down} ${cells.x}=${across}: ${number(held)} µs, ${slower.toFixed(1)} % slower than the fastest`, chosen, pressed: selected === named };
       }
-      const expected = cells.expected_us?.[row]?.[column];
+      const expected = cells.expected_us[row][column];
       if (state === "worth") return { kind: "untried", text: "·", hint: `worth trying, not tried${expected ? `, expected ${number(expected)} µs` : ""}` };
-      const rule = cells.rule?.[row]?.[column];
+      const rule = cells.rule[row][column];
       return state === "illegal" ? { kind: "hatched", text: "", hint: `illegal: ${rule ?? "a rule"}` } : { kind: "dull", text: "", hint: `not worth it: most break ${rule ?? "a rule"}` };
     },
   });
