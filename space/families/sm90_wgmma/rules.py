@@ -147,12 +147,13 @@ def _instruction_registers(c: Columns) -> IntColumn:
 
 def _smem_numbers(c: Columns) -> str:
     size, size_c = input_bytes(c.problem), output_bytes(c.problem)
-    parts = f"({c.first('tile_m')}·{c.first('tile_k')} + {c.first('tile_n')}·{c.first('tile_k')})·{size} B"
+    m, n, k, stage = (c.first(name) for name in ("tile_m", "tile_n", "tile_k", "stage_bytes"))
+    parts = f"({m}·{k} + {n}·{k})·{size} B" if (m + n) * k * size == stage else f"{stage:,} B in whole swizzle patterns"
     parts += f" · {c.first('stages')} stages"
     if c.first("cluster_k") > 1:
         parts += f" + {c.first('staged_bytes'):,} B of partial sums"
     elif c.first("staged_columns"):
-        rows = c.first("tile_m") * c.first("consumer_warpgroups") // c.first("team")
+        rows = m * c.first("consumer_warpgroups") // c.first("team")
         parts += f" + {rows}·{c.first('staged_columns')}·{size_c} B of C"
     used, limit = c.first("shared_memory_bytes"), c.arch.smem_per_block_bytes
     return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"

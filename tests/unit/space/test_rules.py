@@ -228,6 +228,13 @@ def test_the_explanation_has_the_arithmetic_and_the_fix() -> None:
     assert said.change == "stages=4"
 
 
+def test_tiles_that_end_within_a_swizzle_pattern_are_explained_by_the_bytes_of_a_stage() -> None:
+    """200 columns of an N-major B take four spans of 64."""
+    config = FAMILY.config({"tile_m": 256, "tile_n": 200, "stages": 5, "epilogue": "tma_half"})
+    (said,) = explain(FAMILY, Gemm.parse("4096x4096x4096", layout="nn"), config).broken
+    assert said.numbers.startswith("65,536 B in whole swizzle patterns · 5 stages + 256·104·2 B of C + barriers = ")
+
+
 @pytest.mark.parametrize(
     ("dtype", "epilogue", "knobs", "said"),
     [
