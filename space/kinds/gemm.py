@@ -102,7 +102,7 @@ class Gemm(Problem):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_EXTENT:
                 raise ProblemError(
-                    f"{name} = {value!r} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
+                    f"{name} = {value!r:.80} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
                     f"give a positive whole number, as in 4096x4096x4096"
                 )
         _one_of("dtype_a", self.dtype_a, tuple(PARTNERS))
@@ -150,7 +150,9 @@ class Gemm(Problem):
         """
         match = _KEY.fullmatch(key)
         if match is None:
-            raise ProblemError(f"key {key!r} is not a problem key: write gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
+            raise ProblemError(
+                f"key {key!r:.120} is not a problem key: write gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE"
+            )
         a, b, c, acc, layout, m, n, k, batch, epilogue = match.groups()
         return cls(int(m), int(n), int(k), a, b, c, acc, layout, int(batch), epilogue)
 
@@ -285,14 +287,16 @@ def _check_epilogue(epilogue: object) -> None:
     alone = all(sum(part in some for part in parts) <= 1 for some in rivals)
     if epilogue != "none" and not (in_order and alone):
         raise ProblemError(
-            f"epilogue = {epilogue!r} is unknown: use none, or parts in this order joined by +: "
+            f"epilogue = {epilogue!r:.80} is unknown: use none, or parts in this order joined by +: "
             f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}; {' or '.join(SCALES)} replaces alpha and beta"
         )
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}{hint(str(value), allowed)}")
+        raise ProblemError(
+            f"{name} = {value!r:.80} is unknown: use one of {', '.join(allowed)}{hint(str(value), allowed)}"
+        )
 
 
 _JOINED: Final = {word: ",".join(four) for word, four in DTYPES.items()}

@@ -16,9 +16,9 @@ from space.instructions import setmaxnreg
 from space.instructions.tma import MBARRIER_BYTES
 from space.instructions.wgmma import WARPGROUP_THREADS
 
-#: Rows and columns of one instruction, and its bytes of K whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of
-#: 16-bit, m16n8k32 of 8-bit types).
-INSTRUCTION_M, INSTRUCTION_N, INSTRUCTION_K_BYTES = 16, 8, 32
+#: Rows and columns of one instruction, whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of 16-bit, m16n8k32 of
+#: 8-bit types).
+INSTRUCTION_M, INSTRUCTION_N = 16, 8
 #: Registers that setmaxnreg leaves a thread of a producer warpgroup.
 PRODUCER_REGISTERS: Final = 24
 #: A producer warpgroup gives up registers if a multiprocessor has at least this many multiplying threads, and if every

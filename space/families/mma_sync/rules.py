@@ -18,7 +18,7 @@ from space.families.common import (
     target_rule,
     workspace_rule,
 )
-from space.families.mma_sync.derive import FLAG_BYTES, INSTRUCTION_M, INSTRUCTION_N, barrier_bytes, stage_k_bytes
+from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
 from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction, needs_packing, pitch_bytes
 from space.instructions import mma_sync, tma
@@ -124,10 +124,12 @@ def _dtypes_of(arch: str) -> str:
 
 def _loop_numbers(c: Columns) -> str:
     held, need = c.first("held_registers"), int(loop_registers(c)[0])
-    return (
-        f"{c.first('accumulator_registers')} sums a set and 2·{c.first('fragment_registers')} of fragments hold "
-        f"{held}, + {need - held} beside = {need} > {_entry_numbers(c)}"
-    )
+    sums, fragments = c.first("accumulator_registers"), c.first("fragment_registers")
+    sets = 2 if c.problem.numerics == "promoted" else 1
+    addresses = held - sets * sums - 2 * fragments
+    parts = [f"{'2·' * (sets > 1)}{sums} sums", f"2·{fragments} of fragments"]
+    parts += [f"{addresses} addresses"] * (addresses > 0)
+    return f"{' + '.join(parts)} = {held} held, + {need - held} beside = {need} > {_entry_numbers(c)}"
 
 
 def _entry_numbers(c: Columns) -> str:
@@ -138,10 +140,10 @@ def _entry_numbers(c: Columns) -> str:
 
 
 def _smem_numbers(c: Columns) -> str:
-    beside = FLAG_BYTES + int(barrier_bytes(c)[0])
+    stages, each, used = c.first("stages"), c.first("stage_bytes"), c.first("shared_memory_bytes")
     return (
-        f"{c.first('stages')}·{c.first('stage_bytes'):,} B of stages + {beside} B = "
-        f"{c.first('shared_memory_bytes'):,} B > {c.arch.smem_per_block_bytes:,} B on {c.arch.name}"
+        f"{stages}·{each:,} B of stages + {used - stages * each} B = {used:,} B > {c.arch.smem_per_block_bytes:,} B on "
+        f"{c.arch.name}"
     )
 
 

@@ -38,14 +38,10 @@ def row_elements(problem: Gemm, operand: str) -> int:
 def needs_packing(problem: Gemm, operand: str) -> bool:
     """Whether a copy pass must make the problem's `a` or `b` K-major and aligned before the kernel can read it.
 
-    TMA needs rows, and the matrices of a batch, at multiples of 16 bytes. wgmma reads MN-major operands only if they
-    are 16-bit.
+    TMA needs rows at multiples of 16 bytes, where the matrices of a batch then are too. wgmma reads MN-major operands
+    only if they are 16-bit.
     """
-    size = input_bytes(problem)
-    extent = problem.m if operand == "a" else problem.n
-    if stride_gap_bytes(row_elements(problem, operand) * size):
-        return True
-    if problem.batch > 1 and stride_gap_bytes(extent * problem.k * size):
+    if stride_gap_bytes(row_elements(problem, operand) * input_bytes(problem)):
         return True
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
 

@@ -99,13 +99,27 @@ def _plain(c: Columns) -> BoolColumn:
 
 def _lean(c: Columns) -> BoolColumn:
     """Whether a tile is lean, as `LEAN_SPARES` says."""
-    whole_rows = not tma.stride_gap_bytes(_c_pitch_bytes(c))
-    direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(whole_rows)
-    alone = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1)
-    # ptxas spills 4 bytes of a ping-pong of a K-major A that leaves transposed.
-    fits = (c["swap_ab"] == 0) | mn_major_a(c) | (c["schedule"] != knobs.SCHEDULE_PINGPONG)
-    column: BoolColumn = alone & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & fits)
+    direct = (c["epilogue"] == knobs.EPILOGUE_DIRECT) & (c["swap_ab"] == 0) & np.bool_(_whole_rows(c))
+    column: BoolColumn = _alone(c) & (direct | (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & _halves_fit(c))
     return column
+
+
+def _halves_fit(c: Columns) -> BoolColumn:
+    """Whether a lean tile may leave by halves: ptxas spills 4 bytes of a ping-pong of a K-major A that leaves
+    transposed."""
+    column: BoolColumn = (c["swap_ab"] == 0) | mn_major_a(c) | (c["schedule"] != knobs.SCHEDULE_PINGPONG)
+    return column
+
+
+def _alone(c: Columns) -> BoolColumn:
+    """Whether a tile is a single block's that sums all of K."""
+    column: BoolColumn = (c["stream_k"] == 0) & (slices(c) == 1) & (c["cluster_size"] == 1)
+    return column
+
+
+def _whole_rows(c: Columns) -> bool:
+    """Whether rows of C start at multiples of 16 bytes."""
+    return not tma.stride_gap_bytes(_c_pitch_bytes(c))
 
 
 @kept
@@ -147,23 +161,26 @@ def _instruction_registers(c: Columns) -> IntColumn:
 
 def _smem_numbers(c: Columns) -> str:
     size, size_c = input_bytes(c.problem), output_bytes(c.problem)
-    parts = f"({c.first('tile_m')}·{c.first('tile_k')} + {c.first('tile_n')}·{c.first('tile_k')})·{size} B"
+    m, n, k, stage = (c.first(name) for name in ("tile_m", "tile_n", "tile_k", "stage_bytes"))
+    parts = f"({m}·{k} + {n}·{k})·{size} B" if (m + n) * k * size == stage else f"{stage:,} B in whole swizzle patterns"
     parts += f" · {c.first('stages')} stages"
     if c.first("cluster_k") > 1:
         parts += f" + {c.first('staged_bytes'):,} B of partial sums"
     elif c.first("staged_columns"):
-        rows = c.first("tile_m") * c.first("consumer_warpgroups") // c.first("team")
+        rows = m * c.first("consumer_warpgroups") // c.first("team")
         parts += f" + {rows}·{c.first('staged_columns')}·{size_c} B of C"
     used, limit = c.first("shared_memory_bytes"), c.arch.smem_per_block_bytes
     return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"
 
 
 def _leaner(c: Columns) -> str:
-    """What to change first in a tile that is not lean, as `_lean` says."""
-    if c.first("epilogue") != knobs.EPILOGUE_TMA_HALF:
-        return "epilogue=tma_half"
-    pingpong = c.first("schedule") == knobs.SCHEDULE_PINGPONG
-    return "swap_ab=0" if pingpong and c.first("swap_ab") else "a smaller tile_n"
+    """What to change first in a tile that is not lean, as `_lean` says; fewer columns where no epilogue makes it so."""
+    size = output_bytes(c.problem)
+    if not (_alone(c)[0] and _whole_rows(c)):
+        return "a smaller tile_n"
+    if c.first("swap_ab") and (size != 2 or not _halves_fit(c)[0]):
+        return "swap_ab=0"
+    return "epilogue=direct" if size == 1 else "epilogue=tma_half"
 
 
 def _held_numbers(c: Columns, limit: IntColumn) -> str:
@@ -299,7 +316,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"tile_n {c.first('tile_n')}; use epilogue=tma"),
     Rule("tma.store_stride", "a TMA epilogue needs rows of C that start at multiples of 16 bytes",
          f"{tma.SOURCE}: globalStrides", ("epilogue",),
-         lambda c: not tma.stride_gap_bytes(_c_pitch_bytes(c)) or c["epilogue"] == knobs.EPILOGUE_DIRECT,
+         lambda c: _whole_rows(c) or c["epilogue"] == knobs.EPILOGUE_DIRECT,
          lambda c: f"n = {c.problem.n} gives rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
     Rule("smem.capacity", "stages, staged C and barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),

@@ -16,10 +16,14 @@ EXAMPLES: Final = (
     "wgmma.m64n64k16", "mma.m16n8k16", "ldmatrix.x4", "ldmatrix.x4.trans", "stmatrix.x2", "tcgen05.ld.32x32b.x8",
 )  # fmt: skip
 
-_MMA = re.compile(r"(?:mma|mma\.sync)\.m(\d+)n(\d+)k(\d+)(\.row|\.col)?")
-_WGMMA = re.compile(r"wgmma(?:\.mma_async)?\.m(\d+)n(\d+)k(\d+)")
-_MATRIX = re.compile(r"(ldmatrix|stmatrix)(?:\.m8n8)?\.x(\d+)(\.trans)?(?:\.b16)?")
-_TMEM = re.compile(r"tcgen05\.(ld|st)\.(\w+)\.x(\d+)(\.(?:un)?pack::16b)?(?:\.b32)?")
+#: Neither digits of other scripts nor numbers without end are extents.
+_NUMBER: Final = "([0-9]{1,9})"
+_SHAPE: Final = f"m{_NUMBER}n{_NUMBER}k{_NUMBER}"
+_MMA: Final = re.compile(rf"(?:mma|mma\.sync)\.{_SHAPE}(\.row|\.col)?")
+_WGMMA: Final = re.compile(rf"wgmma(?:\.mma_async)?\.{_SHAPE}")
+_MATRIX: Final = re.compile(rf"(ldmatrix|stmatrix)(?:\.m8n8)?\.x{_NUMBER}(\.trans)?(?:\.b16)?")
+_TMEM: Final = re.compile(rf"tcgen05\.(ld|st)\.(\w+)\.x{_NUMBER}(\.pack::16b|\.unpack::16b)?(?:\.b32)?")
+_PACKING: Final = {"ld": ".pack::16b", "st": ".unpack::16b"}
 
 
 def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
@@ -45,9 +49,9 @@ def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
         return mma_fragment((m, n, k), operand, dtype, {None: None, ".row": False, ".col": True}[match[4]])
     if match := _MATRIX.fullmatch(words):
         return matrix_fragment(match[1], int(match[2]), bool(match[3]))
-    if match := _TMEM.fullmatch(words):
+    if (match := _TMEM.fullmatch(words)) and match[4] in (None, _PACKING[match[1]]):
         return tmem_fragment(match[2], int(match[3]), pack16=bool(match[4]), store=match[1] == "st")
     raise LayoutError(
-        f"instruction {name!r} has no fragment here: write a name like {', '.join(EXAMPLES)}"
+        f"instruction {name[:80]!r} has no fragment here: write a name like {', '.join(EXAMPLES)}"
         + ("; the 8-bit matrix shapes of Blackwell are not described" if "matrix" in words else "")
     )

@@ -66,14 +66,14 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
      "4 blocks of 512 threads; sm_86 holds 16 blocks and 1,536 threads"),
     ("copy.groups", A100, SQUARE, {"tile_m": 64, "tile_n": 64, "warps_m": 1, "warps_n": 1, "tile_k": 128, "stages": 2},
      "32,768 B of a stage over 32 threads are 64 groups each"),
-    ("registers.held", A100, SQUARE, {"tile_n": 192}, "192 sums a set and 2·40 of fragments hold 272, + 48 beside = 320"
+    ("registers.held", A100, SQUARE, {"tile_n": 192}, "192 sums + 2·40 of fragments = 272 held, + 48 beside = 320"
      " > 255 registers of a thread in 1 blocks of 128"),
     ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},
      "128 sums need 256 > 255 registers of a thread in 1 blocks of 128"),
     ("registers.source", RTX_5090, Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"),
      {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96"),
     ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
-     "7·16,384 B of stages + 16 B = 114,816 B > 101,376 B on sm_86"),
+     "7·16,384 B of stages + 128 B = 114,816 B > 101,376 B on sm_86"),
     ("smem.resident", RTX_3090, SQUARE, {"stages": 4, "blocks_per_sm": 2}, "2·(65,664 + 1,024) B > 102,400 B on sm_86"),
     ("stream.alone", A100, SQUARE, {"stream_k": 1, "tile_n": 64, "persistent": 1},
      "split_k 1, persistent 1; use 1 and 0 beside stream_k"),
@@ -92,6 +92,17 @@ def test_each_limit_is_stated_with_its_numbers(
     found = broken(problem, device, **knobs)
     assert next(iter(sorted(found, key=[row[0] for row in BROKEN].index))) == rule, found
     assert found[rule].startswith(numbers)
+
+
+@pytest.mark.parametrize(
+    ("device", "problem", "said"),
+    [
+        (A100, Gemm.of(4096, 4096, 4096, layout="nn"), "192 sums + 2·40 of fragments + 6 addresses = 278 held, "),
+        (RTX_5090, Gemm.of(4096, 4096, 4096, "fp8_e4m3_promoted"), "2·192 sums + 2·40 of fragments = 464 held, "),
+    ],
+)
+def test_the_sum_of_held_registers_has_all_its_parts(device: DeviceProfile, problem: Gemm, said: str) -> None:
+    assert broken(problem, device, tile_n=192, tile_k=64)["registers.held"].startswith(said)
 
 
 def test_lines_that_cp_async_counts_are_legal_and_tma_copies_longer_ones() -> None:

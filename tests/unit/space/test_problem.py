@@ -168,6 +168,16 @@ def test_what_no_gemm_has_is_refused(fields: dict[str, str], named: str) -> None
     assert named in str(refusal.value)
 
 
+@pytest.mark.parametrize("field", ["m", "dtype_a", "dtype_c", "layout", "epilogue"])
+def test_a_cell_without_end_is_not_printed_whole(field: str) -> None:
+    with pytest.raises(ProblemError) as refusal:
+        Gemm(**{"m": 16, "n": 16, "k": 16} | {field: "x" * 100_000})
+    assert len(str(refusal.value)) < 400
+    with pytest.raises(ProblemError) as refusal:
+        problem_from_key(f"gemm:{'x' * 100_000}")
+    assert len(str(refusal.value)) < 400
+
+
 @pytest.mark.parametrize("m", [True, 1.0, "16"])
 def test_extents_are_whole_numbers(m: object) -> None:
     with pytest.raises(ProblemError, match="m = "):

@@ -228,6 +228,13 @@ def test_the_explanation_has_the_arithmetic_and_the_fix() -> None:
     assert said.change == "stages=4"
 
 
+def test_tiles_that_end_within_a_swizzle_pattern_are_explained_by_the_bytes_of_a_stage() -> None:
+    """200 columns of an N-major B take four spans of 64."""
+    config = FAMILY.config({"tile_m": 256, "tile_n": 200, "stages": 5, "epilogue": "tma_half"})
+    (said,) = explain(FAMILY, Gemm.parse("4096x4096x4096", layout="nn"), config).broken
+    assert said.numbers.startswith("65,536 B in whole swizzle patterns · 5 stages + 256·104·2 B of C + barriers = ")
+
+
 @pytest.mark.parametrize(
     ("dtype", "epilogue", "knobs", "said"),
     [
@@ -255,11 +262,31 @@ def test_a_ping_pong_with_few_registers_left_does_not_leave_a_k_major_a_transpos
     said = explain(FAMILY, SQUARE, FAMILY.config(lean))
     assert [entry.rule for entry in said.broken] == ["registers.lean"]
     assert said.broken[0].numbers.endswith("use swap_ab=0")
-    split = explain(FAMILY, SQUARE, FAMILY.config(lean | {"swap_ab": 0, "split_k": 2}))
-    assert next(e.numbers for e in split.broken if e.rule == "registers.lean").endswith("use a smaller tile_n")
     for kept in ({"schedule": "cooperative", "tile_m": 256, "stages": 3}, {"swap_ab": 0}):
         assert explain(FAMILY, SQUARE, FAMILY.config(lean | kept)).legal
     assert explain(FAMILY, Gemm.parse("4096x4096x4096", layout="nn"), FAMILY.config(lean)).legal
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "knobs", "advice"),
+    [
+        ("4096x4096x4096", "bf16", {"epilogue": "tma"}, "epilogue=tma_half"),
+        ("4096x4096x4096", "bf16", {"epilogue": "direct", "swap_ab": 1}, "epilogue=tma_half"),
+        ("4096x4096x4096", "bf16,bf16,f32,f32", {"epilogue": "direct", "swap_ab": 1}, "swap_ab=0"),
+        ("4096x4096x4096", "bf16,bf16,fp8_e4m3,f32", {"epilogue": "tma"}, "epilogue=direct"),
+        ("4096x4096x4096", "bf16", {"epilogue": "direct", "split_k": 2}, "a smaller tile_n"),
+        ("4096x4095x4096", "bf16", {"epilogue": "direct"}, "a smaller tile_n"),
+    ],
+)
+def test_the_advice_for_a_tile_with_few_registers_left_is_one_that_helps(
+    shape: str, dtype: str, knobs: dict[str, object], advice: str
+) -> None:
+    problem = Gemm.parse(shape, dtype)
+    config = FAMILY.config({"tile_m": 256, "tile_n": 208, "stages": 2, "producer_registers": 24} | knobs)
+    (said,) = (entry for entry in explain(FAMILY, problem, config).broken if entry.rule == "registers.lean")
+    assert said.numbers.endswith(f"use {advice}")
+    knob, equals, value = advice.partition("=")
+    assert not equals or explain(FAMILY, problem, FAMILY.config(config.knobs | {knob: value})).legal
 
 
 @pytest.mark.parametrize("shape", ["64x64x64", "16x28672x4096", "128x128x65536", "1000x1000x1000", "333x4104x2056"])

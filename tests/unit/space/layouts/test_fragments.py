@@ -274,6 +274,10 @@ def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None
         ("tcgen05.ld.16x512b.x1", "D", "", "'16x512b'"),
         ("tcgen05.ld.16x256b.x64", "D", "", ".x16, .x32$"),
         ("tcgen05.ld.32x32b.x3", "D", "", "has no .x3"),
+        ("tcgen05.ld.32x32b.x4.unpack::16b", "D", "", "no fragment here"),
+        ("tcgen05.st.32x32b.x4.pack::16b", "D", "", "no fragment here"),
+        (f"wgmma.m64n{'8' * 5_000}k16", "D", "f32", "no fragment here"),
+        ("mma.m16n8k\u0664", "D", "f32", "no fragment here"),
         ("hmma", "D", "", "'hmma'"),
     ],
 )
