@@ -10,9 +10,10 @@ from typing import Any, Final, Self
 
 from workers.measurement import Clocks
 
+POWER_CAP: Final = "sw_power_cap"
 #: Bits of nvmlClocksEventReasons that lower the clock. Idle and application-clock settings do not count as throttling.
 _REASONS: Final[dict[int, str]] = {
-    0x4: "sw_power_cap",
+    0x4: POWER_CAP,
     0x8: "hw_slowdown",
     0x20: "sw_thermal_slowdown",
     0x40: "hw_thermal_slowdown",

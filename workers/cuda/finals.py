@@ -15,11 +15,13 @@ from workers.cuda.driver import CudaError
 from workers.cuda.outputs import SLOTS
 from workers.cuda.regimes import (
     BRIEF,
+    CAPPED,
     LONG,
     METERED_SECONDS,
     SHORT,
     Pace,
     Rival,
+    met_power_limit,
     take_bursts,
     take_chained,
     take_energy,
@@ -95,8 +97,7 @@ class Finals:
         if leaders := _right(leaders):
             first = next((rival for rival in leaders if not is_own(rival.ready.config)), None)
             # Behind the turns, in which the limiter of the power has begun to settle.
-            take_sustained(bench, leaders, pace := self._pace(), lambda rival: rival is first)
-            if pace.block_seconds < METERED_SECONDS:
+            if self._take_sustained(leaders, first).block_seconds < METERED_SECONDS:
                 take_energy(bench, _quickest(leaders, first))
             if early := [rival for rival in self._rivals if rival not in plain]:
                 # The fastest of ours that doesn't start early may be the faster one even where it could.
@@ -135,10 +136,15 @@ class Finals:
         burst_us = rival.taken[Policy.BURST].median_us
         return at_power_limit_us(rival.ready.config, burst_us) if self._bench.power_decides else burst_us
 
-    def _pace(self) -> Pace:
-        if self._bench.power_decides:
-            return LONG
-        return SHORT if self._bench.may_reach_power_limit else BRIEF
+    def _take_sustained(self, leaders: Sequence[Rival], first: Rival | None) -> Pace:
+        """Times leaders under `sustained`; the pace that counts."""
+        limited = SHORT if self._bench.may_reach_power_limit else BRIEF
+        pace = LONG if self._bench.power_decides else limited
+        take_sustained(self._bench, leaders, pace, lambda rival: rival is first)
+        if pace is BRIEF and met_power_limit(leaders) and (right := _right(leaders)):
+            # Its blocks end before the limiter settles.
+            take_sustained(self._bench, right, pace := CAPPED, lambda rival: rival is first)
+        return pace
 
     def _measured(self, rival: Rival, policy: Policy) -> Measurement:
         if rival.wrong:

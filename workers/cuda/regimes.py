@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from workers.cuda.bench import Bench, Ready, Rest
-from workers.cuda.clocks import DISTURBING
+from workers.cuda.clocks import DISTURBING, POWER_CAP
 from workers.cuda.timing import StoppingRule, TimedGraph
 from workers.cuda.verification import Verdict
 from workers.measurement import Clocks, Policy
@@ -71,8 +71,10 @@ LONG: Final = Pace(2.5, 0.25, 0.85, passes=2, near=0.0125)
 #: Where it may limit the clock, but `chain` decides: blocks as long, for who loses here is not served. In blocks of
 #: 0.25 s two of ours were 1.6 and 0.4 % behind the library's first choice on an H200, in a torch program 3.0 and 3.5 %.
 SHORT: Final = Pace(1.0, 0.25, 0.85, passes=2, near=0.0125)
-#: Where it can't.
+#: Where arithmetic takes too little of the time for it.
 BRIEF: Final = Pace(0.06, 0.035, 0.025, passes=3, near=0.025)
+#: Where it does all the same: memory at its full rate takes as much power. A long block of each needs no second one.
+CAPPED: Final = replace(SHORT, passes=1)
 
 #: Blocks that are long enough for a counter that moves ten times a second, and what is said where it is missing.
 METERED_SECONDS: Final = 0.4
@@ -180,6 +182,11 @@ def take_sustained(bench: Bench, rivals: Sequence[Rival], pace: Pace, kept: Call
         slowed = any(DISTURBING & set(block.clocks.throttle_reasons) for block in taken)
         remark = "; ".join(said for said, so in ((NO_ENERGY, untold), (SLOWED, slowed)) if so)
         rival.taken[Policy.SUSTAINED] = Taken(tuple(block.us for block in taken), taken[-1].clocks, remark, joules)
+
+
+def met_power_limit(rivals: Sequence[Rival]) -> bool:
+    """Whether power limited the clock of one of them behind its last block under `sustained`."""
+    return any(POWER_CAP in rival.taken[Policy.SUSTAINED].clocks.throttle_reasons for rival in rivals)
 
 
 def take_energy(bench: Bench, rivals: Sequence[Rival]) -> None:

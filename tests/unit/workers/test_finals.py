@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from space.family import family_named
-from tests.fake_bench import REFUSED, REFUSED_LATER, WRONG, Bench, Outputs, Timed, own, ran, telling
+from tests.fake_bench import CLOCKS, REFUSED, REFUSED_LATER, WRONG, Bench, Outputs, Timed, own, ran, telling
 from tests.support import FAMILY
 from workers.cuda import driver, finals, regimes
 from workers.cuda.outputs import Difference
@@ -139,6 +139,16 @@ def test_blocks_are_as_long_as_what_power_decides_asks(limits: bool, decides: bo
         assert sustained == [pace.passes, passes, pace.passes]
         blocks_us = bench.busy_us - sum(sum(one.samples_us) * 10 for one in made if one.policy is Policy.BURST)
         assert blocks_us > (pace.warm_up_seconds + sum(sustained) * pace.block_seconds) * 1e6
+
+
+def test_blocks_are_long_where_memory_takes_all_the_power() -> None:
+    bench = Bench([5.0], {64: 4.0, 128: 4.01}, may_reach_power_limit=False)
+    bench.monitor.read = lambda: replace(CLOCKS, throttle_reasons=("sw_power_cap",))
+    made = [one for one in ran(bench, [own(64), own(128)]) if one.policy is Policy.SUSTAINED]
+    assert [(len(one.samples_us), one.product_joules) for one in made] == [
+        (1, pytest.approx(700 * one.median_us / 1e6)) for one in made
+    ]
+    assert bench.busy_us > (regimes.CAPPED.warm_up_seconds + 3 * regimes.CAPPED.block_seconds) * 1e6
 
 
 def test_where_power_decides_nothing_the_fastest_and_the_first_choice_get_a_block_for_their_energy() -> None:
