@@ -247,6 +247,7 @@ def _json_bytes(text: str) -> int:
 def _pointer(location: tuple[int | str, ...]) -> str:
     where, *path = location
     if where == "body":
-        return "/" + "/".join(str(part) for part in path)
+        # RFC 6901 §3.
+        return "/" + "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in path)
     # What follows the name says which of a parameter's types was tried.
     return str(path[0] if path else where)

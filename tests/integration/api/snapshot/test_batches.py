@@ -108,6 +108,7 @@ class TestBatch:
             ({"problems": [ASKED | {"shape": 1}]}, "malformed-request", "/problems/0/shape"),
             ({"problems": [ASKED, ASKED | {"dtype": "bf17"}]}, "bad-input", "/problems/1"),
             ({"problems": [ASKED], "devise": "x"}, "malformed-request", "/devise"),
+            ({"problems": [ASKED], "m/n~k": 1}, "malformed-request", "/m~1n~0k"),
             ({"problems": [ASKED], "device": "a\x00b"}, "malformed-request", "/device"),
             ([], "malformed-request", "/"),
         ],
