@@ -275,7 +275,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("registers.chunks", "on Ampere and Ada, a warp that adds a source before gelu and stores chunks of rows of C "
          f"finishes at most {ERF_ELEMENTS:,} elements, {BIASED_ERF_ELEMENTS:,} with a bias, and "
          f"{STREAMED_ERF_ELEMENTS:,} with a bias in stream-K, its columns rounded up to a multiple of {CHUNK_COLUMNS}",
-         f"{_SPILLS}: 16 to 576 B for warps of 64 by 48, 128 by 8 and larger, none for 48 by 64 and 96 by 32; none on "
+         f"{_SPILLS}: up to 576 B for most warps of more, as 64 by 48 and 128 by 8 with a bias, 0 for all of fewer; 0 on "
          "sm_90a, for slices of K, and where C is transposed or leaves by pairs",
          ("warp_m", "warp_n", "swap_ab", "split_k", "stream_k"), _finishes_chunks, _chunk_numbers),
     Rule("smem.capacity", "stages fit the opt-in shared memory of a block",
