@@ -71,7 +71,7 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},
      "128 sums need 256 > 255 registers of a thread in 1 blocks of 128"),
     ("registers.source", RTX_5090, Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"),
-     {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96"),
+     {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96 has 3,072 elements > 7·255 = 1,785"),
     ("registers.chunks", RTX_4090, Gemm.of(4096, 4096, 4096, epilogue="beta+bias+gelu"), {"tile_n": 96},
      "a warp of 64 by 48 finishes 64·64 = 4,096 elements > 3,072"),
     ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
@@ -133,6 +133,8 @@ def test_on_geforce_blackwell_a_source_and_a_bias_before_gelu_take_powers_of_2()
 
     assert refused("beta+bias+gelu", tile_n=96)
     assert refused("beta+bias+gelu", tile_n=96, copies="tma")
+    assert refused("beta", tile_m=64, tile_n=160, warps_n=4, blocks_per_sm=2)
+    assert not refused("beta", tile_m=64, tile_n=160, warps_n=4)
     assert not refused("beta+bias+gelu", tile_m=96)
     assert not refused("beta+bias+gelu", tile_n=96, swap_ab=1)
     assert not refused("beta+bias+silu", tile_n=96)
