@@ -37,7 +37,7 @@ SHAPES = {
     "gemv": tuple((m, 4096, k) for k in (8192, 8188, 8190, 8191) for m in (1, 2, 3, 4)),
     "mma_sync": ((4096, 4096, 8192), (4096, 4104, 8196), (4100, 4096, 8190), (4098, 4097, 8191)),
 }
-EPILOGUES = ("none", "alpha", "alpha+beta", "bias+gelu", "relu", "alpha+beta+bias+silu")
+EPILOGUES = ("none", "alpha", "alpha+beta", "bias+gelu", "relu", "beta+gelu", "beta+bias+gelu", "alpha+beta+bias+silu")
 #: Of 8-bit floats, where the family takes them.
 SCALED = ("scaled", "scaled_rowwise", "scaled+bias+gelu", "scaled_rowwise+bias")
 OUTPUTS = {"f32": ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"), "s32": ("s32", "int8", "bf16", "f32")}

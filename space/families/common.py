@@ -83,9 +83,14 @@ def rows_anywhere(problem: Gemm) -> bool:
     return size == 2 and problem.n * size % VECTOR_BYTES != 0
 
 
+def rows_of_chunks(problem: Gemm) -> bool:
+    """Whether rows of C that are stored as they lie are stored `VECTOR_BYTES` at a time."""
+    return output_bytes(problem) == 2 and not rows_anywhere(problem)
+
+
 def stores_chunks(problem: Gemm, config: Config) -> bool:
     """Whether direct stores write `VECTOR_BYTES` of a row at a time, so that C must start at a multiple of them."""
-    return output_bytes(problem) == 2 and not config["swap_ab"] and not rows_anywhere(problem)
+    return not config["swap_ab"] and rows_of_chunks(problem)
 
 
 def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:

@@ -13,6 +13,7 @@ from space.families.common import (
     grid_rule,
     host_scales_rule,
     packed_rows_rule,
+    rows_of_chunks,
     slices_rule,
     sums_range_rule,
     target_rule,
@@ -51,9 +52,16 @@ HALF_REGISTERS: Final = 24
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
 #: Columns of a warp's tile that need one more if TMA copies, because its main loop leaves room for tiles of 32 by 128.
 READ_COLUMNS: Final = 4
-#: Up to this many elements, a warp's tile may have any number of columns beside a source without a bias. Beyond, on
-#: GeForce Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by 48, but not for 32 by 128 and 64 by 64.
-SOURCE_ELEMENTS: Final = 2048
+#: Up to this many elements for each register of a thread, a warp's tile may have any number of columns beside a source
+#: without a bias, or with one before gelu. Beyond, on GeForce Blackwell, ptxas spills for 32 by 80, 32 by 96 and 64 by
+#: 48 in 255 registers, 16 by 80 in 168 and 32 by 40 in 128, but not for 32 by 128 and 64 by 64.
+SOURCE_ELEMENTS: Final = 7
+#: Columns that a warp finishes at once where each thread stores 16 bytes of a row of C. It does so too where its tile
+#: has fewer left.
+CHUNK_COLUMNS: Final = 32
+#: Most elements that a warp finishes, in whole chunks, with a source before gelu on Ampere and Ada: without a bias,
+#: with one, and with one in stream-K. ptxas spilled from 6,144, 4,096 and 3,072 on.
+ERF_ELEMENTS, BIASED_ERF_ELEMENTS, STREAMED_ERF_ELEMENTS = 4608, 3072, 2560
 #: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
 SPLIT_REGISTERS: Final = 96
 #: Registers of the main loop and of the epilogue that stream-K adds for the walk over a block's share.
@@ -98,11 +106,36 @@ def finish_registers(c: Columns) -> IntColumn:
     return np.where(c["split_k"] > 1, SPLIT_REGISTERS, np.where(c["stream_k"] == 1, either, direct))
 
 
-def _reads_source(c: Columns) -> BoolColumn:
+def _by_chunks(c: Columns) -> BoolColumn:
+    """Whether warps store their own sums by chunks of rows of C."""
+    column: BoolColumn = (c["swap_ab"] == 0) & (c["split_k"] == 1) & rows_of_chunks(c.problem)
+    return column
+
+
+def _reads_source(c: Columns) -> BoolColumn | bool:
     parts = c.problem.epilogue_parts
-    spills = "mma_fp4" in c.arch.features and "beta" in parts and "bias" not in parts
-    small = c["warp_m"] * c["warp_n"] <= SOURCE_ELEMENTS
-    column: BoolColumn = small | ((c["warp_n"] & (c["warp_n"] - 1)) == 0) | (c["split_k"] > 1) | (not spills)
+    if "mma_fp4" not in c.arch.features or "beta" not in parts or ("bias" in parts and "gelu" not in parts):
+        return True
+    small = c["warp_m"] * c["warp_n"] <= SOURCE_ELEMENTS * c["consumer_registers"]
+    column: BoolColumn = small | ((c["warp_n"] & (c["warp_n"] - 1)) == 0) | (c["split_k"] > 1)
+    return column | ~_by_chunks(c) if "bias" in parts else column
+
+
+def _chunked_elements(c: Columns) -> IntColumn:
+    """Elements of a warp's tile, its columns rounded up to whole chunks."""
+    column: IntColumn = c["warp_m"] * -(-c["warp_n"] // CHUNK_COLUMNS) * CHUNK_COLUMNS
+    return column
+
+
+def _most_chunked_elements(c: Columns) -> IntColumn:
+    biased = np.where(c["stream_k"] == 1, STREAMED_ERF_ELEMENTS, BIASED_ERF_ELEMENTS)
+    return biased if "bias" in c.problem.epilogue_parts else np.full_like(biased, ERF_ELEMENTS)
+
+
+def _finishes_chunks(c: Columns) -> BoolColumn | bool:
+    if "tma" in c.arch.features or not c.problem.epilogue_parts >= {"beta", "gelu"}:
+        return True
+    column: BoolColumn = ~_by_chunks(c) | (_chunked_elements(c) <= _most_chunked_elements(c))
     return column
 
 
@@ -144,6 +177,20 @@ def _smem_numbers(c: Columns) -> str:
     return (
         f"{stages}·{each:,} B of stages + {used - stages * each} B = {used:,} B > {c.arch.smem_per_block_bytes:,} B on "
         f"{c.arch.name}"
+    )
+
+
+def _source_numbers(c: Columns) -> str:
+    rows, columns, registers = c.first("warp_m"), c.first("warp_n"), c.first("consumer_registers")
+    most = SOURCE_ELEMENTS * registers
+    return f"a warp of {rows} by {columns} has {rows * columns:,} elements > {SOURCE_ELEMENTS}·{registers} = {most:,}"
+
+
+def _chunk_numbers(c: Columns) -> str:
+    rows, elements = c.first("warp_m"), int(_chunked_elements(c)[0])
+    return (
+        f"a warp of {rows} by {c.first('warp_n')} finishes {rows}·{elements // rows} = {elements:,} elements > "
+        f"{int(_most_chunked_elements(c)[0]):,}"
     )
 
 
@@ -225,11 +272,17 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("accumulator_registers", "warp_n", "consumer_registers", "split_k", "stream_k", "copies"),
          lambda c: finish_registers(c) <= c["consumer_registers"],
          lambda c: f"{c.first('accumulator_registers')} sums need {int(finish_registers(c)[0])} > {_entry_numbers(c)}"),
-    Rule("registers.source", "on GeForce Blackwell, the columns of a warp that adds a source but no bias are a power "
-         f"of 2 if its tile has more than {SOURCE_ELEMENTS:,} elements and sums all of K",
-         f"{_SPILLS}: 48 to 200 B with registers to spare, with cp_async and tma; none on sm_89 and sm_90a",
-         ("warp_m", "warp_n", "split_k"), _reads_source,
-         lambda c: f"a warp of {c.first('warp_m')} by {c.first('warp_n')}"),
+    Rule("registers.source", "on GeForce Blackwell, the columns of a warp that adds a source but no bias, or both "
+         "before gelu and stores chunks of rows of C, are a power of 2 if its tile sums all of K and has more than "
+         f"{SOURCE_ELEMENTS} elements for each register of a thread",
+         f"{_SPILLS}: 16 to 328 B, some with registers to spare, with cp_async and tma; none on sm_90a",
+         ("warp_m", "warp_n", "consumer_registers", "split_k", "swap_ab"), _reads_source, _source_numbers),
+    Rule("registers.chunks", "on Ampere and Ada, a warp that adds a source before gelu and stores chunks of rows of C "
+         f"finishes at most {ERF_ELEMENTS:,} elements, {BIASED_ERF_ELEMENTS:,} with a bias, and "
+         f"{STREAMED_ERF_ELEMENTS:,} with a bias in stream-K, its columns rounded up to a multiple of {CHUNK_COLUMNS}",
+         f"{_SPILLS}: up to 576 B for most warps of more, as 64 by 48 and 128 by 8 with a bias, 0 for all of fewer; 0 "
+         "on sm_90a, for slices of K, and where C is transposed or leaves by pairs",
+         ("warp_m", "warp_n", "swap_ab", "split_k", "stream_k"), _finishes_chunks, _chunk_numbers),
     Rule("smem.capacity", "stages fit the opt-in shared memory of a block",
          f"{_LIMITS}: 163 KiB on 8.0 and 8.7, 99 KiB on 8.6, 8.9 and 12.x", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),

@@ -71,7 +71,9 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},
      "128 sums need 256 > 255 registers of a thread in 1 blocks of 128"),
     ("registers.source", RTX_5090, Gemm.of(4096, 4096, 4096, epilogue="alpha+beta"),
-     {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96"),
+     {"tile_m": 64, "tile_n": 192}, "a warp of 32 by 96 has 3,072 elements > 7·255 = 1,785"),
+    ("registers.chunks", RTX_4090, Gemm.of(4096, 4096, 4096, epilogue="beta+bias+gelu"), {"tile_n": 96},
+     "a warp of 64 by 48 finishes 64·64 = 4,096 elements > 3,072"),
     ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
      "7·16,384 B of stages + 128 B = 114,816 B > 101,376 B on sm_86"),
     ("smem.resident", RTX_3090, SQUARE, {"stages": 4, "blocks_per_sm": 2}, "2·(65,664 + 1,024) B > 102,400 B on sm_86"),
@@ -103,6 +105,46 @@ def test_each_limit_is_stated_with_its_numbers(
 )
 def test_the_sum_of_held_registers_has_all_its_parts(device: DeviceProfile, problem: Gemm, said: str) -> None:
     assert broken(problem, device, tile_n=192, tile_k=64)["registers.held"].startswith(said)
+
+
+#: (epilogue, knobs, whether registers suffice): warps of 64 by 48 and 48 by 64, of 128 by 8, 64 by 32 and 192 by 8.
+FINISHED: list[tuple[str, dict[str, object], bool]] = [
+    ("beta+bias+gelu", {"tile_n": 96}, False), ("alpha+beta+bias+gelu", {"tile_n": 96}, False),
+    ("beta+bias+gelu", {"tile_m": 96}, True), ("beta+bias+gelu", {"tile_m": 256, "tile_n": 16}, False),
+    ("beta+bias+gelu", {"tile_n": 96, "swap_ab": 1}, True), ("beta+bias+silu", {"tile_n": 96}, True),
+    ("beta+bias+gelu", {"tile_n": 64}, True), ("beta+bias+gelu", {"tile_n": 64, "stream_k": 1}, True),
+    ("beta+bias+gelu", {"tile_m": 96, "stream_k": 1}, False), ("beta+gelu", {"tile_m": 96, "stream_k": 1}, True),
+    ("beta+gelu", {"tile_n": 96}, True), ("beta+gelu", {"tile_m": 192, "tile_n": 8, "warps_m": 1, "warps_n": 1}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("epilogue", "knobs", "fits"), FINISHED, ids=str)
+def test_a_source_before_gelu_leaves_fewer_elements_to_a_warp(
+    epilogue: str, knobs: dict[str, object], fits: bool
+) -> None:
+    problem = Gemm.of(4096, 4096, 4096, epilogue=epilogue)
+    assert ("registers.chunks" in broken(problem, RTX_4090, **knobs)) == (not fits)
+    assert "registers.chunks" not in broken(problem, H200, **knobs)
+
+
+def test_on_geforce_blackwell_a_source_and_a_bias_before_gelu_take_powers_of_2() -> None:
+    def refused(epilogue: str, **knobs: object) -> bool:
+        return "registers.source" in broken(Gemm.of(4096, 4096, 4096, epilogue=epilogue), RTX_5090, **knobs)
+
+    assert refused("beta+bias+gelu", tile_n=96)
+    assert refused("beta+bias+gelu", tile_n=96, copies="tma")
+    assert refused("beta", tile_m=64, tile_n=160, warps_n=4, blocks_per_sm=2)
+    assert not refused("beta", tile_m=64, tile_n=160, warps_n=4)
+    assert not refused("beta+bias+gelu", tile_m=96)
+    assert not refused("beta+bias+gelu", tile_n=96, swap_ab=1)
+    assert not refused("beta+bias+silu", tile_n=96)
+    assert not refused("beta+bias", tile_n=96)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [("bf16", 4097), ("tf32", 4096), ("fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", 4096)])
+def test_rows_that_are_not_stored_by_chunks_leave_it_more(dtype: str, n: int) -> None:
+    problem = Gemm.of(4096, n, 4096, dtype, epilogue="beta+bias+gelu")
+    assert "registers.chunks" not in broken(problem, RTX_4090, tile_n=96)
 
 
 def test_lines_that_cp_async_counts_are_legal_and_tma_copies_longer_ones() -> None:
