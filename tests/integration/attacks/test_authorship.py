@@ -156,7 +156,7 @@ def test_a_worker_tells_no_progress_of_a_round_that_it_does_not_hold(store: Stor
     assert shown.get(task["round_id"]).tried == 3
 
 
-def test_only_probes_and_files_of_the_page_answer_without_a_token(store: Store) -> None:
+def test_only_probes_the_description_and_files_of_the_page_answer_without_a_token(store: Store) -> None:
     http = TestClient(create_app(store, AccessPolicy(tokens=True)), raise_server_exceptions=False)
     http.app.state.follower.poll()  # type: ignore[attr-defined]
     unscoped = [route for route in http.app.state.routes if not scopes_of(route)]  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def test_only_probes_and_files_of_the_page_answer_without_a_token(store: Store) 
         route.endpoint.__module__ for route in unscoped
         if http.get(re.sub(r"\{\w+(:\w+)?\}", "1", route.path)).status_code != 401
     }  # fmt: skip
-    assert answering <= {"api.health", "api.dashboard.routes"}
+    assert answering <= {"api.health", "api.dashboard.routes", "api.description"}
 
 
 def test_every_route_refuses_callers_without_its_scope(store: Store) -> None:

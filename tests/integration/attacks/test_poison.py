@@ -298,7 +298,7 @@ def test_a_report_that_can_never_be_stored_is_refused_at_once_and_its_round_ends
     )
     retry = RetryWhileHeld(threading.Event())
     with pytest.raises(ResultRefused, match="NUL"):
-        retry(lambda: local.finish(task, poisoned))
+        retry(lambda: fleet.rounds.finish(task.round_id, task.lease, poisoned))
     retry(lambda: local.finish(task, RoundReport(busy_seconds=1.0, failure="the report was refused")))
     assert results.problems(fleet.store, campaign.id, 0, 1)[0].status in ("waiting", "parked")
 
