@@ -107,7 +107,8 @@ def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         with contextlib.suppress(ArgumentError, OSError):
             address = make_url(url)
             path = Path(address.database or ":memory:")
-            if create and address.get_backend_name() == "sqlite" and path.name != ":memory:" and not path.exists():
+            a_file = address.get_backend_name() == "sqlite" and not address.query and path.name != ":memory:"
+            if create and a_file and not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 copy = shutil.copyfile(folder / "store.db", folder / str(next(copies)))
                 # Another thread may make the same file: the first one counts.
