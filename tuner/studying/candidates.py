@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from space.columns import Columns
 from space.config import Config
-from space.devices import DeviceProfile, find_profile
+from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_among, legal_mask
 from space.families.common import plain_twin, starts_early
@@ -19,7 +18,7 @@ from space.rank import rank
 from space.structures import by_structure
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order
-from tuner.hints import flags_of
+from tuner.hints import device_option, flags_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from tuner.settings import settings
@@ -100,11 +99,9 @@ def spread(ranked: Sequence[Config], most: int) -> list[Config]:
 def _emptied(space: Space, problem: Problem, device: str) -> str:
     # The enumeration applies each rule as early as possible, so the last active rule removed all that was left.
     last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
-    # Whoever reads this may have another card, or none. A command takes no card that the table lacks.
-    of_card = f" --device {shlex.quote(device)}" if find_profile(device) else ""
     return (
         f"no {space.family.name} config is legal for {problem.title}: rule {last.id} ({last.sentence}) leaves none; "
-        f"`gemmtune space {problem.shape}{flags_of(problem)}{of_card}` counts what each removes"
+        f"`gemmtune space {problem.shape}{flags_of(problem)}{device_option(device)}` counts what each removes"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -12,14 +11,13 @@ from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from space.config import Config
-from space.devices import find_profile
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
-from tuner.hints import flags_of, tune_command
+from tuner.hints import device_option, flags_of, tune_command
 from tuner.views import versions
 from workers.measurement import Outcome
 
@@ -189,10 +187,9 @@ def _example(session: Session, number: int) -> Example | None:
         problem, config = codec.problem_of(problem_key), codec.config_of(config_key)
     except StoreError:
         return None
-    # The command takes no card that the table lacks.
-    of_card = f" --device {shlex.quote(device)}" if find_profile(device) else ""
-    asked = f"{problem.shape}{flags_of(problem)}{of_card} --family {config.family} --config {config.knobs_text}"
-    return Example(number, problem_key, device, config, detail, tune_command(problem), f"gemmtune explain {asked}")
+    asked = f"{problem.shape}{flags_of(problem)}{device_option(device)}"
+    explain = f"gemmtune explain {asked} --family {config.family} --config {config.knobs_text}"
+    return Example(number, problem_key, device, config, detail, tune_command(problem), explain)
 
 
 def _suspects(session: Session, wanted: FailureFilter) -> tuple[Suspect, ...]:
