@@ -196,14 +196,14 @@ class ServiceClient:
 
     def document(
         self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None, has: str = "",
+        headers: Mapping[str, str] | None = None, seconds: float | None = None, has: str = "",
     ) -> dict[str, Any]:  # fmt: skip
         """The response's JSON object; anything else is not gemmtune's.
 
         Raises:
             Unreachable, FleetError: as `call`.
         """
-        said = self.call(method, path, body, params=params, headers=headers, has=has)
+        said = self.call(method, path, body, params=params, headers=headers, seconds=seconds, has=has)
         if not isinstance(said, dict):
             raise self.foreign()
         return said

@@ -23,8 +23,8 @@ from tuner.fleet.service_client import ServiceClient
 Change = Literal["pause", "resume", "cancel"]
 #: Rows a page.
 PAGE: Final = 500
-#: A service counts the candidates of up to 200 problems for an estimate, of one caller after the
-#: other; `haproxy.cfg` waits as long.
+#: A service counts the candidates of up to 200 problems for an estimate, of one caller after the other; `haproxy.cfg`
+#: waits as long.
 _ESTIMATE_SECONDS: Final = 60.0
 
 
@@ -98,8 +98,7 @@ class HttpCampaigns:
 
     def estimate(self, request: CampaignRequest, _: Unrecorded = ALL_RECORDED) -> Document:
         path, body = "/v1/campaigns:estimate", _body(request)
-        cost: Document = self._service.call("POST", path, body, seconds=_ESTIMATE_SECONDS, has="untunable")
-        return cost
+        return self._service.document("POST", path, body, seconds=_ESTIMATE_SECONDS, has="untunable")
 
     def campaigns(self) -> Iterator[Document]:
         return self._service.pages("/v1/campaigns", {}, PAGE)
