@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 from api.access import AccessPolicy
 from api.app import create_app
 from api.concurrency import CALLER_THREADS
+from api.thread_routes import ThreadRoute
 from tests.fleet import eventually
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
@@ -40,3 +42,11 @@ def test_a_caller_has_a_few_threads_and_another_its_own(store: Store, monkeypatc
             go.set()
         assert [each.result().status_code for each in asked] == [200] * (many + 1)
     assert len(begun) == many + 1
+
+
+def test_no_endpoint_takes_threads_without_that_limit(store: Store) -> None:
+    routes = create_app(store).state.routes
+    threaded = [route for route in routes if not inspect.iscoroutinefunction(route.endpoint)
+                and not inspect.isasyncgenfunction(route.endpoint)]  # fmt: skip
+    assert len(threaded) > 20
+    assert [route.path for route in threaded if not isinstance(route, ThreadRoute)] == []
