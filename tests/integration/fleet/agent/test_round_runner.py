@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -22,15 +23,21 @@ from workers.measurement import Measurement
 from workers.ports import More, no_more
 
 
-def test_a_round_ends_before_its_report_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.fleet.agent.round_runner.MOST_OF_A_ROUND", 16)
+@contextmanager
+def measured_by(device: type[FakeDevice], database_url: str) -> Iterator[Store]:
+    """A store with a campaign of one problem that a worker with such a device has tuned."""
     with Store.open(database_url) as store, Maintenance(store, CALM):
         campaign = Fleet(store).campaign(PROBLEMS[:1], budget=SMALL)
-        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+        with Running(LocalCoordinator(store, CALM), device) as running:
             eventually(lambda: ended(store, campaign.id) or not running.alive)
         assert results.problems(store, campaign.id)[0].tried == 40
-        with store.transaction() as session:
-            assert list(session.scalars(select(RoundRow.measured).order_by(RoundRow.id))) == [16, 16, 8]
+        yield store
+
+
+def test_a_round_ends_before_its_report_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.fleet.agent.round_runner.MOST_OF_A_ROUND", 16)
+    with measured_by(FakeDevice, database_url) as store, store.transaction() as session:
+        assert list(session.scalars(select(RoundRow.measured).order_by(RoundRow.id))) == [16, 16, 8]
 
 
 def test_a_study_that_has_its_finals_is_not_measured_again_for_another_campaign(database_url: str) -> None:
@@ -59,11 +66,7 @@ class Talkative(FakeDevice):
 
 
 def test_a_round_in_this_process_is_taken_whatever_its_driver_says(database_url: str) -> None:
-    with Store.open(database_url) as store, Maintenance(store, CALM):
-        campaign = Fleet(store).campaign(PROBLEMS[:1], budget=SMALL)
-        with Running(LocalCoordinator(store, CALM), Talkative) as running:
-            eventually(lambda: ended(store, campaign.id) or not running.alive)
-        assert results.problems(store, campaign.id)[0].tried == 40
+    with measured_by(Talkative, database_url) as store:
         with store.transaction() as session:
             notes = set(session.scalars(select(MeasurementRow.note).where(MeasurementRow.stage == "screen")))
         assert notes == {"\N{REPLACEMENT CHARACTER}" + "x" * 3_999}
