@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -132,20 +134,24 @@ def main() -> None:
     options.add_argument("known", type=Path, help="a list of problems, or a folder with files of `gemmtune backup`")
     options.add_argument("--device", type=int, default=0)
     options.add_argument("--tune", type=int, default=48, metavar="N", help="candidates that a problem's search tries")
+    options.add_argument("--seconds", type=float, default=3_600.0, help="measure no problem found after this time")
     add_out(options)
     given = options.parse_args()
+    ends = time.monotonic() + given.seconds
     with tempfile.TemporaryDirectory() as builds:
         bench, builder = Bench(given.device, Path(builds)), Builder(Path(builds))
         builder.arch = bench.facts.arch
         choice = model_for(bench.facts.name)
         if (model := choice.model) is None:
             raise SystemExit(choice.why)
-        if given.known.is_dir():
-            measured = sorted(rows(bench, builder, tuned(given.known, model)))
-        else:
-            with open_worker(f"cuda:{given.device}", settings()) as worker:
-                measured = sorted(rows(bench, builder, searched(given.known, model, worker, given.tune)))
-        builder.close()
+        with ExitStack() as last:
+            last.callback(builder.close)
+            if given.known.is_dir():
+                asked = tuned(given.known, model)
+            else:
+                worker = last.enter_context(open_worker(f"cuda:{given.device}", settings()))
+                asked = searched(given.known, model, worker, given.tune)
+            measured = sorted(rows(bench, builder, takewhile(lambda _: time.monotonic() < ends, asked)))
     if not measured:
         raise SystemExit(f"{given.known} has no tune of {bench.facts.name}: give a list of problems to search")
     header = "| problem | fastest known, µs | first choice, µs | share | config |\n| --- | ---: | ---: | ---: | --- |"
