@@ -257,7 +257,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            "clusters that begin with shared stages are out of step with others, and L2 answers them one by one; of 83 "
            "recordings that tried it none was fastest with it", ("stream_k",), lambda c: c["stream_k"] == 0),
     _worth("worth.schedule",
-           "pingpong is for several waves of tiles, or for tiles of 64 rows and slices of 64 or more stages; multistage "
+           "pingpong is for several waves of tiles, or for tiles of 64 rows with 64 stages or more; multistage "
            "for one wave of small tiles",
            "taking turns hides epilogues that follow one another; one wave of long slices took up to 2.3 % less with "
            "it, of shorter ones 1.3 % more; a producer takes time to start up",
