@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.derived import fields_of
 from api.pages import Page
@@ -41,8 +41,9 @@ class DeviceIn(Strict):
 
 
 class BudgetIn(Strict):
-    """When the campaign stops; see docs/fleet.md."""
+    """When the campaign stops, in numbers, not strings or booleans; see docs/fleet.md."""
 
+    model_config = ConfigDict(strict=True)
     candidates: Annotated[int, Field(ge=1, le=100_000, description="most candidates to screen per problem")] = 96
     rounds: Annotated[int, Field(ge=5, le=1_000, description="fewest turns that the finalists take")] = 30
     target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound that is enough")] | None = None

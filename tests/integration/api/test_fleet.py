@@ -93,6 +93,8 @@ class TestCampaigns:
             ({"budget": {"candidates": 0}}, "malformed-request", "candidates"),
             ({"budget": {"target": 1.5}}, "malformed-request", "target"),
             ({"budget": {"gpu_seconds": -1}}, "malformed-request", "gpu_seconds"),
+            ({"budget": {"gpu_seconds": True}}, "malformed-request", "valid"),
+            ({"budget": {"candidates": True}}, "malformed-request", "valid"),
             ({"priority": 101}, "malformed-request", "priority"),
         ],
     )
