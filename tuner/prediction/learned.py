@@ -289,6 +289,9 @@ class LearnedModel:
         features = features_of(family, problem, family.columns(problem, _probe(family, facts), limits), limits)
         if gone := sorted(set(facts.features) - set(features.names)):
             raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
+        # The level is an average over rows of these: new names, or another order, would compare unlike numbers.
+        if facts.problem_features != tuple(problem_features(problem, limits)):
+            raise ModelError(f"{_STALE}: the features of {problem.kind} problems changed; {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
             raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")
         for each in self.beside:
