@@ -131,7 +131,7 @@ def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedMod
 
 
 def test_a_batch_is_told_from_its_single_product(model: LearnedModel) -> None:
-    known = model.domain(Gemm.parse("65536x65536x128")).nearest
+    known = Gemm.parse(SHAPES[0])
     batched = dataclasses.replace(known, batch=8)
     away = octaves(batched, known)
     just = dataclasses.replace(model, facts=model.facts.model_copy(update={"reach": away - 0.004}))
