@@ -119,6 +119,7 @@ def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:
         f"\n{within} of {len(widths)} configs repeat within {PROMISED:.1%}; the median config within "
         f"{statistics.median(widths):.2%}, the worst within {max(widths):.2%}. "
         f"Widest: (largest − smallest time) / median."
+        if widths else "\nNo config was correct in every process."
     )
     for key in keys:
         if lacking := sum(key not in run for run in runs):
