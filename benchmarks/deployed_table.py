@@ -231,5 +231,7 @@ def _rows_by_program(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def mean(ratios: Sequence[float]) -> float:
-    """Geometric mean; NaN of nothing."""
-    return statistics.geometric_mean(ratios) if ratios else math.nan
+    """Geometric mean; 0 where one is 0, and NaN of nothing."""
+    if not ratios:
+        return math.nan
+    return statistics.geometric_mean(ratios) if all(ratios) else 0.0

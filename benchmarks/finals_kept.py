@@ -117,7 +117,7 @@ class Finals:
 
 def finals_of(store: Store) -> Iterator[Finals]:
     """The finals that a store holds."""
-    for best in (best for best in store.bests() if best.served):
+    for best in store.bests():
         profile = find_profile(best.device)
         if profile is None:
             continue

@@ -70,7 +70,7 @@ class Pair:
 def tuned(folder: Path, model: LearnedModel) -> Iterator[Pair]:
     """Of each problem that the stores have tuned on the model's device."""
     for store in stores_in(folder):
-        for best in (each for each in store.bests() if each.served and each.device == model.device):
+        for best in store.bests(model.device):
             if pair := Pair.of(model, best.problem, own_screened(store, best)):
                 yield pair
 

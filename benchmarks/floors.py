@@ -74,9 +74,9 @@ class Seen:
         return self.us["torch"][regime] / self.us[arm][regime]
 
 
-def floors(ordinal: int) -> dict[str, Arm]:
+def floors() -> dict[str, Arm]:
     """The kernel that only moves bytes, by its blocks on a multiprocessor and its policy."""
-    facts = open_device(ordinal)
+    facts = open_device(0)
     built = compile_source(SOURCE.render(), facts.arch, None)
     if not isinstance(built, Build):
         raise SystemExit(f"floor doesn't compile: {built.reason}")
@@ -171,7 +171,7 @@ def main() -> int:
     lines = [f"| problem | MB | torch alone, µs | served | floor | {names} |", "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)
     rows = []
-    for one in measured(given.problems, given.stores, partial(seen, floors(0), Energy())):
+    for one in measured(given.problems, given.stores, partial(seen, floors(), Energy())):
         rows.append(one)
         lines.append(line(one))
         print(lines[-1], flush=True)

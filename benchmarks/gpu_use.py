@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from benchmarks.repeated import Repeated
 
 _POLL_SECONDS: Final = 0.05
 
@@ -14,7 +14,7 @@ _POLL_SECONDS: Final = 0.05
 Reading = Callable[[], int | None]
 
 
-class GpuUse:
+class GpuUse(Repeated):
     """Polls every 50 ms between `__enter__` and `__exit__`.
 
     Args:
@@ -22,29 +22,16 @@ class GpuUse:
     """
 
     def __init__(self, readings: Sequence[Reading]) -> None:
+        super().__init__("gpu use")
         self._readings = tuple(readings)
         self._percents: list[int] = []
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-
-    def __enter__(self) -> Self:
-        if self._readings:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        if self._readings:
-            self._thread.join()
 
     def share(self) -> float | None:
         """Share of the time so far in which a kernel ran, averaged over the GPUs; None if NVML gives no figure."""
         return fmean(self._percents) / 100 if self._percents else None
 
-    def _poll(self) -> None:
-        while not self._done.wait(_POLL_SECONDS):
+    def _run(self) -> None:
+        while self._readings and not self._ended.wait(_POLL_SECONDS):
             self._percents += [percent for reading in self._readings if (percent := reading()) is not None]
 
 

@@ -55,14 +55,14 @@ def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halv
 
 def finals_of(folder: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
     """Each recorded problem that has several finals of our own families under the first policy that decides, with them
-    and with the device.
+    and with the device. A rival that fell behind after one block has no turn for the other half.
     """
     for path in sorted(folder.glob("*.parquet")):
         recording = read_recording(path)
         finals = [one for one, _ in recording.measurements if one.stage == "final" and one.outcome is Outcome.CORRECT]
         of_policy = {policy: [one for one in finals if one.policy is policy and one.config.family != LIBRARY]
                      for policy in precedence(recording.problem, recording.facts.name)}  # fmt: skip
-        own = next(filter(None, of_policy.values()), [])
+        own = [one for one in next(filter(None, of_policy.values()), []) if len(one.samples_us) > 1]
         if len(own) > 1:
             yield recording.problem, own, recording.facts.name
 

@@ -70,7 +70,7 @@ def _share(fastest: float, measured: Sequence[Measurement]) -> float:
 def tunes_in(store: Store) -> Iterator[Tune]:
     """Of each problem the tune behind the best that is served."""
     for best in store.bests():
-        if best.served and (tune := Tune.of(best, own_screened(store, best))):
+        if tune := Tune.of(best, own_screened(store, best)):
             yield tune
 
 

@@ -27,6 +27,7 @@ from tuner.studying.candidates import ranked, spread
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench
+from workers.cuda.outputs import SLOTS
 from workers.cuda.regimes import LONG, Rival, take_sustained
 from workers.measurement import Policy
 
@@ -46,6 +47,8 @@ def main() -> None:
     options.add_argument("--times", type=Path, help="measure once, here; builds are kept beside this JSON")
     add_out(options)
     given = options.parse_args()
+    if given.configs > SLOTS:
+        options.error(f"--configs {given.configs}: give at most {SLOTS}, as many as can be told apart")
     if given.times:
         times = measured(problem_of(given.problems[0]), given.configs, given.device, given.times.parent)
         given.times.write_text(json.dumps(times))
@@ -116,6 +119,7 @@ def table(problem: Gemm, runs: Sequence[Mapping[str, float]]) -> Iterator[str]:
         f"\n{within} of {len(widths)} configs repeat within {PROMISED:.1%}; the median config within "
         f"{statistics.median(widths):.2%}, the worst within {max(widths):.2%}. "
         f"Widest: (largest − smallest time) / median."
+        if widths else "\nNo config was correct in every process."
     )
     for key in keys:
         if lacking := sum(key not in run for run in runs):

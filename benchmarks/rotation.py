@@ -119,7 +119,7 @@ def main() -> int:
     ]  # fmt: skip
     print(*heading, sep="\n", flush=True)
     rows, lines = list[Seen](), list(heading)
-    moved = floors(0)["2 a multiprocessor, kept"]
+    moved = floors()["2 a multiprocessor, kept"]
     for one in measured(given.problems, given.stores, partial(seen, moved)):
         if one is None:
             continue

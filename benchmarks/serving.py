@@ -21,6 +21,8 @@ from benchmarks.published import ROOT
 
 #: A million bests are served within a quarter of it, also on a slow machine.
 _READY_WITHIN_SECONDS: Final = 120.0
+#: A server that was told to end is killed after this: what waits for it would wait for ever.
+_END_SECONDS: Final = 40.0
 #: Before a server's command: what it imports is compiled once, as where pip installed it, whatever this shell tells
 #: Python.
 _COMPILED: Final = ("env", "--unset=PYTHONDONTWRITEBYTECODE")
@@ -77,7 +79,11 @@ def process(command: list[str], log: Path, *behind: str, wait: bool = True) -> I
             yield Running(port, child.pid, time.monotonic() - began if wait else math.nan, began)
         finally:
             child.send_signal(signal.SIGTERM)
-            child.wait(40)
+            try:
+                child.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise
 
 
 def wait_ready(port: int, child: subprocess.Popen[bytes], within_seconds: float = _READY_WITHIN_SECONDS) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,14 +146,13 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
         report = tune(store, worker, problem, budget, guidance=guidance)
     except (SpaceError, TunerError) as error:
         return str(error)
-    limits = worker.facts.profile
     finals = [final for final in report.finals if final.policy is report.best.policy]
     library = [final for final in finals if final.config.family == LIBRARY]
     own = [final for final in finals if final.config.family != LIBRARY]
     if not own:
         return "no candidate of ours reached the finals"
     ours = pick(own, problem, worker.facts.name)
-    share = roofline_us(problem, limits) / ours.median_us if limits else math.nan
+    share = roofline_us(problem, worker.facts.profile) / ours.median_us
     row = Row(
         str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours, worker.facts.name),
         _against(sorted(library, key=lambda one: one.median_us), ours, worker.facts.name), share, report.best.tried,

@@ -70,7 +70,7 @@ class Tune:
     @classmethod
     def kept_in(cls, store: Store) -> Self:
         """The only one of a store, whose winner today's rules pick."""
-        (kept,) = (best for best in store.bests() if best.served)
+        (kept,) = store.bests()
         (finals,) = finals_of(store)
         best = bests_of(kept.problem, store.final_series(kept.winner.study_id), kept.tried, kept.failed)[0]
         return cls(best, finals.by_policy)

@@ -68,8 +68,9 @@ class Row:
 
     @property
     def behind(self) -> float:
-        """How far the fastest of those that a tune screens is behind the fastest of all, as a share of its time."""
-        return self.gain(len(self.others_us)) / self.gain(UNLISTED) - 1
+        """How far the fastest of those that a tune screens is behind the fastest of all, as a share of its time;
+        infinite where each of them is wrong or fails."""
+        return min(self.others_us[:UNLISTED]) / min(self.others_us) - 1
 
     @property
     def correlation(self) -> float:

@@ -58,7 +58,6 @@ class Build:
 class BuildFailure:
     """The reason why a source gave no usable cubin: an expected outcome of a candidate."""
 
-    digest: str
     reason: str
     log: str
 
@@ -154,13 +153,13 @@ def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
     except Exception as error:
         # cuda.core raises its own or NVRTC's errors, depending on the stage that failed.
         text = f"{log.getvalue()}\n{error}"
-        return BuildFailure(digest, _first_error(text), text)
+        return BuildFailure(_first_error(text), text)
     text = log.getvalue()
     warnings = tuple(line.strip() for line in text.splitlines() if "warning" in line.lower())
     if fatal := next((line.strip() for line in text.splitlines() if _FATAL.search(line)), None):
-        return BuildFailure(digest, fatal, text)
+        return BuildFailure(fatal, text)
     if spills := sum(int(count) for pair in _SPILLS.findall(text) for count in pair):
-        return BuildFailure(digest, f"{spills:,} bytes of registers spilled to local memory", text)
+        return BuildFailure(f"{spills:,} bytes of registers spilled to local memory", text)
     registers = max((int(count) for count in _REGISTERS.findall(text)), default=0)
     cubin = bytes(code.code)
     return Build(digest, cubin, registers, warnings, nvrtc_version(), time.perf_counter() - started)

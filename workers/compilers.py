@@ -72,14 +72,14 @@ class Compilers:
                 reason = str(death)
                 if death.hung:
                     break
-        return BuildFailure(digest, reason, reason)
+        return BuildFailure(reason, reason)
 
 
 def _made(answer: dict[str, Any], digest: str) -> Build | BuildFailure:
     if "error" in answer:
         raise CacheError(answer["error"])
     if "reason" in answer:
-        return BuildFailure(digest, answer["reason"], answer["log"])
+        return BuildFailure(answer["reason"], answer["log"])
     if answer["nvrtc"] != nvrtc_version():
         # The digest, and all evidence, would name another compiler.
         raise CacheError(

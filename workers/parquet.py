@@ -38,11 +38,11 @@ class ParquetTable:
         return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
-def read_parquet(data: bytes, only: Collection[str] | None = None) -> ParquetTable:
+def read_parquet(data: bytes, only: Collection[str] | None) -> ParquetTable:
     """The table in a file's bytes.
 
     Args:
-        only: columns to read, those of them that are there; all by default. Without any only the footer is parsed.
+        only: columns to read, those of them that are there; None for all. Without any only the footer is parsed.
 
     Raises:
         NotParquet: they are none, or not all of one.

@@ -245,10 +245,6 @@ class RecordedWorker:
         """The recorded GPU's, marked as recorded."""
         return self._facts
 
-    @property
-    def problems(self) -> list[Problem]:
-        return [self._recording(path).problem for path in self._files]
-
     def recording_of(self, problem: Problem) -> Recording | None:
         """The recording of one problem; None when there is none."""
         path = self._folder / file_name(problem)

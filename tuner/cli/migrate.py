@@ -18,7 +18,7 @@ from tuner.settings import settings
 def migrate(
     role: Annotated[
         str | None,
-        typer.Option("--for", metavar="ROLE", help="Role for services to log in with. Created if it is missing, with "
+        typer.Option("--for", metavar="ROLE", help="Role for services to log in with. Created if it is missing, given "
                      "the password in GEMMTUNE_SERVICE_PASSWORD, and granted the rights that services need."),
     ] = None,
     db: OwnerDb = None,

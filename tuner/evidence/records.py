@@ -51,8 +51,7 @@ class StudyRecord:
     id: int
     key: StudyKey
     status: StudyStatus
-    created_at: datetime
-    stopped_because: str = ""
+    stopped_because: str
 
 
 @dataclass(frozen=True, slots=True)

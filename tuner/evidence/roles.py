@@ -25,7 +25,7 @@ def grant(connection: Connection, role: str, password: str = "") -> None:
 
     Args:
         connection: of the tables' owner, in a transaction.
-        password: of a new role; without one it needs another way to log in.
+        password: the role's from now on, also of one that is there; without one a new role needs another way to log in.
 
     Raises:
         StoreError: not PostgreSQL, or the role is the tables' owner, who would lose the right to migrate them.

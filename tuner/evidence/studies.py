@@ -9,7 +9,6 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from space.problem import Problem
-from tuner.evidence import codec
 from tuner.evidence.models import DeviceRow, ProblemRow, StudyRow
 from tuner.evidence.records import StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.rows import id_of, insert_new
@@ -30,7 +29,7 @@ def begin(session: Session, key: StudyKey, problem: int, device: int, fresh: boo
         # Another process may begin the same study now: both then use that one.
         insert_new(session, StudyRow, [same | _begun(latest.generation + 1 if latest else 0)])
         latest = session.scalars(query).one()
-    return StudyRecord(latest.id, key, StudyStatus(latest.status), codec.utc(latest.created_at), latest.stopped_because)
+    return StudyRecord(latest.id, key, StudyStatus(latest.status), latest.stopped_because)
 
 
 def renew(session: Session, study: StudyRow) -> None:

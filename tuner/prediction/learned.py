@@ -29,7 +29,7 @@ from space.kind import problem_from_key
 from space.plug import Family
 from space.problem import Problem
 from tuner.errors import ModelError
-from tuner.evidence.similarity import Places, kind_of, octaves
+from tuner.evidence.similarity import Places, kind_of
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
 from workers.measurement import Policy
@@ -127,12 +127,10 @@ class Domain:
 
     Attributes:
         inside: whether the training covers it.
-        nearest: the most similar training problem.
-        sentence: the same in words.
+        sentence: the same in words, with the nearest training problem of its kind.
     """
 
     inside: bool
-    nearest: Problem
     sentence: str
 
 
@@ -240,20 +238,19 @@ class LearnedModel:
         """Whether the training covers `problem`."""
         alike = self._alike.get(kind_of(problem))
         if alike is None:
-            nearest = min(self._known, key=lambda other: octaves(problem, other))
             kinds = ", ".join(sorted(" ".join(kind) for kind in self._alike))
-            return Domain(False, nearest, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
+            return Domain(False, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
         nearest, away = alike.nearest(problem)
         here, there = problem.size, nearest.size
         if away > self.facts.reach:
             # What lies farther must not read as far.
             digits = 2 if f"{away:.1f}" == f"{self.facts.reach:.1f}" else 1
             return Domain(
-                False, nearest,
+                False,
                 f"{here} lies {away:.{digits}f} octaves from {there}, the nearest problem of the training, "
                 f"which covers {self.facts.reach:.{digits}f}",
             )  # fmt: skip
-        return Domain(True, nearest, f"{here} lies {away:.1f} octaves from {there} of the training")
+        return Domain(True, f"{here} lies {away:.1f} octaves from {there} of the training")
 
     def _columns(self, names: tuple[str, ...]) -> list[int]:
         """The forest's columns in its order; the family's order may have changed since the training."""
@@ -264,14 +261,10 @@ class LearnedModel:
         return self._order[1]
 
     @cached_property
-    def _known(self) -> tuple[Problem, ...]:
-        return tuple(problem_from_key(key) for key in self.facts.problems)
-
-    @cached_property
     def _alike(self) -> dict[tuple[str, ...], Places]:
         """Training problems by kind."""
         found: dict[tuple[str, ...], list[Problem]] = {}
-        for problem in self._known:
+        for problem in map(problem_from_key, self.facts.problems):
             found.setdefault(kind_of(problem), []).append(problem)
         return {kind: Places(problems) for kind, problems in found.items()}
 
@@ -289,6 +282,9 @@ class LearnedModel:
         features = features_of(family, problem, family.columns(problem, _probe(family, facts), limits), limits)
         if gone := sorted(set(facts.features) - set(features.names)):
             raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
+        # The level is an average over rows of these: new names, or another order, would compare unlike numbers.
+        if facts.problem_features != tuple(problem_features(problem, limits)):
+            raise ModelError(f"{_STALE}: the features of {problem.kind} problems changed; {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
             raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")
         for each in self.beside:

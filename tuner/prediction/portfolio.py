@@ -57,7 +57,7 @@ ASKED, ASKED_WORTH = 64, 32
 
 def build_portfolio(
     model: LearnedModel, family: Family, limits: DeviceProfile, winners: Sequence[Config], kinds: Sequence[Problem],
-    shapes: int = SHAPES,
+    shapes: int,
 ) -> tuple[str, ...]:  # fmt: skip
     """The portfolio of a model: measured winners, then every shape's first choice, every shape's second, and so on.
 

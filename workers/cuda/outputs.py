@@ -91,7 +91,12 @@ class Outputs:
 
         Args:
             slot: below `SLOTS`; which candidate wrote them.
+
+        Raises:
+            ValueError: there is no such slot; the kernel would write beyond them.
         """
+        if slot >= SLOTS:
+            raise ValueError(f"slot {slot} is none of {SLOTS}: time at most {SLOTS} candidates together")
         self._run_digest(self._count)
         self._tools.run(
             "compare_digests", pointer(self._digests.address), ctypes.c_int(self._count), ctypes.c_uint64(verified),

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks import serving
 from benchmarks.serving import wait_ready
 from benchmarks.waiting import EXIT_LATE
 from tests.fleet import eventually
@@ -36,6 +37,14 @@ from benchmarks.waiting import within
 with running_postgres() as postgres, within(0.5, "it holds"):
     print("server", postgres.server.get_pid(), postgres.folder, flush=True)
     time.sleep(600)
+"""
+#: Prints only if nobody kills it.
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(20)
+print("ended by itself")
 """
 WELL = """
 from benchmarks.waiting import until, within
@@ -81,3 +90,14 @@ def test_a_server_that_accepts_and_never_answers_is_not_waited_for_for_ever() ->
                 wait_ready(silent.getsockname()[1], child, within_seconds=0.2)
         finally:
             child.kill()
+
+
+def test_a_server_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_END_SECONDS", 0.2)
+    log = tmp_path / "log"
+    with (
+        pytest.raises(subprocess.TimeoutExpired),
+        serving.process([sys.executable, "-c", DEAF], log, wait=False),
+    ):
+        eventually(lambda: "deaf" in log.read_text())
+    assert "ended by itself" not in log.read_text()

@@ -75,7 +75,7 @@ def started(log: Path) -> int:
 
 def test_one_process_compiles_one_source_after_another(compilers: Compilers, log: Path) -> None:
     assert [compilers.compile(text, "sm_90a", "digest") for text in ("one", "two")] == [BUILD, BUILD]
-    assert compilers.compile("wrong", "sm_90a", "other") == BuildFailure("other", "expected a semicolon", "line 1")
+    assert compilers.compile("wrong", "sm_90a", "other") == BuildFailure("expected a semicolon", "line 1")
     with pytest.raises(CacheError, match="NVRTC does not answer"):
         compilers.compile("no NVRTC", "sm_90a", "digest")
     assert started(log) == 1
@@ -102,7 +102,7 @@ def test_a_child_compiles_with_the_nvrtc_that_its_parent_has_loaded(tmp_path: Pa
 def test_a_source_at_which_compilers_die_fails_alone(compilers: Compilers, log: Path) -> None:
     failed = compilers.compile("die", "sm_90a", "bad")
     assert isinstance(failed, BuildFailure)
-    assert (failed.digest, started(log)) == ("bad", TRIES)
+    assert started(log) == TRIES
     assert "the compiler ended (signal SIGABRT" in failed.reason
     assert compilers.compile("one", "sm_90a", "digest") == BUILD
 

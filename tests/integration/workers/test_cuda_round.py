@@ -128,7 +128,7 @@ def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
     with CudaWorker(0, tmp_path / "cache", process=process) as opened:
         # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
         opened.builder._compile = lambda problem, config, constants: (  # type: ignore[method-assign]
-            BuildFailure("", "planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)
+            BuildFailure("planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)
         )
         yield opened
         opened.builder.close()

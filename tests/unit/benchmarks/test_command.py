@@ -80,6 +80,7 @@ def folder(tmp_path: Path) -> Path:
         (f"unlisted {NOWHERE}", "nowhere can't be read .* give a JSON list of problems"),
         (f"tuned_twice --from {NOWHERE}", "nowhere has no file that ends in"),
         ("repeatability nope", "problem 'nope' is not DTYPE:MxNxK"),
+        ("repeatability --configs 100", "--configs 100: give at most 64, as many as can be told apart"),
         ("sustained_order bf16:3x3", "shape '3x3' is not MxNxK"),
         ("speed --part 3", "part = '3' is not I/N"),
         (f"search --plot {NOWHERE}/x.svg", "nowhere is no folder: name a file in one"),

@@ -43,3 +43,12 @@ def test_finals_of_two_policies_are_not_mixed(tmp_path: Path) -> None:
     ((problem, own, device),) = finals_of(tmp_path)
     assert (problem, device) == (PROBLEM, DEVICE)
     assert [(one.policy, one.median_us) for one in own] == [(Policy.CHAIN, 9.0), (Policy.CHAIN, 8.0)]
+
+
+def test_a_rival_with_one_block_has_no_halves(tmp_path: Path) -> None:
+    blocks = {64: [9.0, 9.1], 128: [9.5], 256: [8.0, 8.1]}
+    finals = [taken(us, tile_n=width) for width, us in blocks.items()]
+    write_recording(tmp_path / file_name(PROBLEM), PROBLEM, FACTS, [(one, RECORDED_PROVENANCE) for one in finals])
+    ((problem, own, device),) = finals_of(tmp_path)
+    assert [one.config.number("tile_n") for one in own] == [64, 256]
+    assert halves(problem, own, device).same

@@ -34,6 +34,7 @@ def test_a_config_keeps_the_promise_where_all_its_times_lie_together() -> None:
     # Right in one process and not in others: no row, but a line.
     assert lines[-1] == "- `gone` could not be built or was wrong in 2 of 3 processes."
     assert list(table(PROBLEM, runs[1:]))[-1].startswith("\n")
+    assert "\nNo config was correct in every process." in table(PROBLEM, [{"a": 100.0}, {"b": 100.0}])
 
 
 def test_winners_that_differ_agree_only_if_they_are_as_fast() -> None:

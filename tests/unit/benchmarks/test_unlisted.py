@@ -32,6 +32,12 @@ def test_the_fastest_of_the_first_and_of_all_are_held_against_the_fastest_listed
     )
 
 
+def test_a_problem_whose_first_are_all_wrong_does_not_end_the_table() -> None:
+    lost = Row(PROBLEM, [15.0], [math.inf] * 16 + [13.0, 12.5])
+    assert (lost.compared, lost.behind) == (True, math.inf)
+    assert "the first 16 that are not listed is 0.000 times as fast" in summary([ROW, lost])
+
+
 def test_an_order_is_as_good_as_its_ranks() -> None:
     assert Row(PROBLEM, [1.0], [1.0, math.inf, 2.0, 3.0]).correlation == pytest.approx(1)
     assert Row(PROBLEM, [1.0], [3.0, 2.0, 1.0]).correlation == pytest.approx(-1)

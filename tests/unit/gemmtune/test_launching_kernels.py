@@ -212,7 +212,7 @@ def test_a_problem_that_the_table_leaves_to_the_library_is_refused(memory: Memor
     [
         (SimpleNamespace(digest="another", cubin=b"cubin"),
          "build another is made of today's kernel by this NVRTC, and measured was measured; measure again with"),
-        (BuildFailure("measured", "planted", ""), "planted; measure again"),
+        (BuildFailure("planted", ""), "planted; measure again"),
     ],
 )  # fmt: skip
 def test_without_the_measured_program_nothing_is_loaded(

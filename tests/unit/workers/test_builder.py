@@ -26,7 +26,7 @@ class Counting(Builder):
     def submit(self, problem: Gemm, config: Config, constants: Constants) -> Future[BuildResult]:
         self.compiled.append(config)
         done: Future[BuildResult] = Future()
-        done.set_result(BuildFailure(config.key, "not compiled", ""))
+        done.set_result(BuildFailure("not compiled", ""))
         return done
 
 
@@ -63,7 +63,7 @@ def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkey
 
     def remembered(source: str, *_: object, **__: object) -> BuildResult:
         compiled.append(source)
-        return BuildFailure("", "not compiled", "")
+        return BuildFailure("not compiled", "")
 
     config = FAMILY.config({"stages": 3})
     source = source_of(PROBLEM, config, "sm_90a")

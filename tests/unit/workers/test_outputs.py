@@ -86,6 +86,8 @@ def test_differences_are_told_by_slot_and_first_copy_and_once(tools: Tools) -> N
     under.compare(7, outputs.SLOTS - 1)
     assert under.differences() == {3: Difference(4, COPIES, 2), outputs.SLOTS - 1: Difference(5, COPIES, 0)}
     assert under.differences() == {}
+    with pytest.raises(ValueError, match="slot 64 is none of 64: time at most 64 candidates together"):
+        under.compare(8, outputs.SLOTS)
 
 
 def test_differences_of_a_candidate_that_failed_are_not_the_next_ones(tools: Tools) -> None:

@@ -106,7 +106,7 @@ def test_real_time_passes_what_each_candidate_took(folder: Path, monkeypatch: py
 
 def test_a_candidate_that_does_not_compile_here_has_no_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, _ = opened(folder, monkeypatch, real_time=False)
-    monkeypatch.setattr(worker._builder, "_compile", lambda *_: BuildFailure("", "expected a semicolon", ""))
+    monkeypatch.setattr(worker._builder, "_compile", lambda *_: BuildFailure("expected a semicolon", ""))
     with worker:
         (failed,) = worker.begin(PROBLEM).screen(CONFIGS[:1])
     assert (failed.outcome, failed.detail) == (Outcome.COMPILE, "expected a semicolon")

@@ -60,15 +60,9 @@ class Handle:
 
 @cache
 def opened(device: int = 0) -> tuple[Handle | None, str]:
-    """The handle of this process on a device, which must be current; None and the reason where there is no library.
-
-    Raises:
-        CudaError: the GPU can't be used.
-    """
+    """The handle of this process on a device, which must be current; None and the reason where there is no library."""
     try:
         return Handle(), ""
-    except CudaError:
-        raise
     except Exception as error:
         # Not installed, or not loadable here; users see the reason.
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error})"
@@ -79,9 +73,6 @@ def as_measured(config: Config, version: str, device: int) -> tuple[Handle | Non
 
     Args:
         version: of the library that measured it; empty if unknown: the library alone checks the algorithm then.
-
-    Raises:
-        CudaError: the GPU can't be used.
     """
     library, missing = opened(device)
     if library is None:

@@ -131,7 +131,7 @@ def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedMod
 
 
 def test_a_batch_is_told_from_its_single_product(model: LearnedModel) -> None:
-    known = model.domain(Gemm.parse("65536x65536x128")).nearest
+    known = Gemm.parse(SHAPES[0])
     batched = dataclasses.replace(known, batch=8)
     away = octaves(batched, known)
     just = dataclasses.replace(model, facts=model.facts.model_copy(update={"reach": away - 0.004}))
@@ -362,8 +362,9 @@ class TestAModelThatDoesNotFit:
         older = [us * 1.01 for us in model.facts.probe_us]
         assert "analytic estimate" in self.choice(model, tmp_path, probe_us=older).why
 
-    def test_one_of_other_knobs_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
+    def test_one_of_other_features_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
         assert "features of sm90_wgmma are gone (knob.gone)" in self.choice(model, tmp_path, features=["knob.gone"]).why
+        assert "gemm problems changed" in self.choice(model, tmp_path, problem_features=["problem.gone"]).why
 
     def test_features_in_another_order_change_nothing(self, model: LearnedModel) -> None:
         held = group(Gemm.parse("1024x1024x2048"))
