@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from gemmtune.exact import exact
 from space.errors import ProblemError
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written
 from tests.unit.tuner.tables.test_importers import MM, SCALED, UNTUNED, VLLM, trace
@@ -247,6 +248,19 @@ def test_a_table_of_a_newer_version_is_called_so(tmp_path: Path, place: tuple[An
     document["content"] = content_of(document)
     (tmp_path / "t.json").write_text(json.dumps(document))
     with pytest.raises(TableError, match=rf"t\.json has what this version of gemmtune does not know \(.*{said}"):
+        exact(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("knobs", [{}, {"algorithm": 66}, {"tile": 24, "stages": 35}])
+def test_an_algorithm_whose_knobs_are_not_those_of_its_key_is_refused(tmp_path: Path, knobs: dict[str, int]) -> None:
+    # What is left out would take a default, and another algorithm would run.
+    document = json.loads(canonical(table(entry(WON))))
+    whole = family_named("cublaslt").config({"algorithm": 66, "tile": 24, "stages": 35})
+    document["entries"][0]["config"] = {"family": whole.family, "key": whole.key, "knobs": knobs}
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    said = rf"t\.json is not a table \(its knobs make cublaslt:.* its key is '{whole.key}'"
+    with pytest.raises(TableError, match=said):
         exact(tmp_path / "t.json")
 
 
