@@ -276,6 +276,22 @@ def test_a_whole_table_whose_words_are_no_text_is_refused(tmp_path: Path, name: 
         read_table(tmp_path / "t.json")
 
 
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("tried", "48", "'48' for a count"), ("tried", None, "None for a count"), ("tried", -1, "-1 for a count"),
+    ("failed", {"timeout": "x"}, "'x' for a count"), ("product_joules", "0.2", "'0.2' for an energy"),
+    ("product_joules", -0.2, "-0.2 for an energy"),
+])  # fmt: skip
+def test_a_whole_table_whose_counts_or_joules_are_none_is_refused(
+    tmp_path: Path, name: str, value: object, said: str
+) -> None:
+    document = json.loads(canonical(table(entry(WON))))
+    document["entries"][0][name] = value
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=rf"t\.json is not a table .*{said}"):
+        read_table(tmp_path / "t.json")
+
+
 @pytest.mark.parametrize("margin", ["1.02", None, [], {}])
 def test_a_margin_that_is_no_number_is_refused(tmp_path: Path, margin: object) -> None:
     document = table(entry(WON)) | {"min_gain": margin}
