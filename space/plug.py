@@ -12,7 +12,7 @@ import numpy as np
 from space.columns import Columns, Derived, FloatColumn, IntTable
 from space.config import Config, assign, parse_knobs
 from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
-from space.errors import FamilyError
+from space.errors import ConfigError, FamilyError
 from space.knobs import Knob, KnobValue
 from space.problem import Problem
 from space.rules import Rule
@@ -41,6 +41,7 @@ class Family:
             candidates but answers for nothing that was not measured.
         special: whether it takes few problems, and answers for them first where no estimate is grounded.
         structure: knobs that distinguish kernels of different structure; the others only tune one.
+        together: knobs of which a text names all or none, as one says nothing without the others.
         kernel: module of the kernel's source; the default is `workers.kernels.<name>`. Unused if `own` is false.
         launcher: module of the launcher; the default is `workers.cuda.families.<name>`.
     """
@@ -57,6 +58,7 @@ class Family:
     grounded: bool = True
     special: bool = False
     structure: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
     kernel: str = ""
     launcher: str = ""
     fallbacks: frozenset[str] = frozenset()
@@ -157,14 +159,25 @@ class Family:
         """A config from `knob=value,…`, as `Config.knobs_text` writes it; knobs that it leaves out take their defaults.
 
         Raises:
-            ConfigError: a part is not `knob=value`, a knob is unknown or named twice, or a value is outside its domain.
+            ConfigError: a part is not `knob=value`, a knob is unknown or named twice, a value is outside its domain, or
+                some of `together` are named without the others.
         """
         # The recordings that ship hold five million parts, nearly all of them as this family writes them.
         known = [self._written.get(part) for part in text.split(",")]
         given = {} if None in known else {pair[0]: pair for pair in known if pair}
         if len(given) < len(known):
-            return self.config(parse_knobs(text))
+            return self.config(self._whole(parse_knobs(text)))
         return Config(self.name, tuple((self._defaults | given).values()))
+
+    def _whole(self, named: dict[str, str]) -> dict[str, str]:
+        """The knobs that a text names, none of `together` without the others."""
+        lacking = [name for name in self.together if name not in named]
+        if 0 < len(lacking) < len(self.together):
+            raise ConfigError(
+                f"a config of {self.name} names all of {', '.join(self.together)}, or none: this one lacks "
+                f"{', '.join(lacking)}; give these too"
+            )
+        return named
 
     @cached_property
     def _written(self) -> dict[str, tuple[str, KnobValue]]:

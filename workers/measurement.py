@@ -24,6 +24,8 @@ T = TypeVar("T")
 #: of four times its size: with weights marked `evict_first`, 22 products of few rows took 2.4 % less time in those of
 #: 200 MB than in those of 16 GB, and unmarked the same (benchmarks/results/rotation_h200.md).
 ROTATION_BYTES: Final = 4 << 30
+#: What the note of a measurement says whose energy was to be counted and could not be.
+NO_ENERGY: Final = "no energy: the device has no counter of its own, or one too coarse for these blocks"
 #: Begins the note of a replayed measurement, which says when a GPU took it.
 REPLAYED: Final = "replayed:"
 

@@ -20,6 +20,7 @@ from space.errors import SpaceError
 from space.family import family_named
 from space.problem import Problem
 from tuner.answering.answers import Answer, answer, policy_of
+from tuner.answering.staleness import proved_build
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
 from tuner.files import is_database, is_endless, is_folder
@@ -89,8 +90,8 @@ class Bests:
             return self._silence.begin(error, asked_at)
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
-        winner = said.best.winner if said.best else None
-        version, built = (winner.provenance.cublaslt, winner.measurement.build_digest) if winner else ("", "")
+        best = said.best
+        version, built = (best.winner.provenance.cublaslt, proved_build(best)) if best else ("", "")
         return _trusted(said.source, said.config, said.why, self.trusted, version, built)
 
 

@@ -63,4 +63,5 @@ CUBLASLT: Final = Family(
     rules=(),
     estimate_us=_estimate_us,
     own=False,
+    together=tuple(knob.name for knob in _KNOBS if knob.name != "rank"),
 )

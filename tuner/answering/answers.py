@@ -368,9 +368,11 @@ class _Question:
         return early, ("the kernels around it allow an early launch (pdl=1); the expected time is without one",)
 
     def of_screening(self, config: Config) -> tuple[str, ...]:
-        """A sentence where the learned model knows no finals under the asked policy: it expects a screening's time."""
+        """A sentence where the model knows no times under the asked policy: the learned one expects a screening's."""
         model = self.judge.learned(config.family)
-        if model is None or self.policy is SCREENING or self.policy.value in model.facts.served:
+        if model is None:
+            return ("the analytic model expects the same time under every policy",)
+        if self.policy is SCREENING or self.policy.value in model.facts.served:
             return ()
         return (f"no times under {self.policy.value} were learned: the expected one is {SCREENING.value}'s",)
 

@@ -14,7 +14,7 @@ from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import ahead, bests_of
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.hints import tune_command
-from workers.measurement import Policy
+from workers.measurement import NO_ENERGY, Policy
 
 # Imports SQLAlchemy, which an answer without a store does not need.
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Finals:
     Attributes:
         rivals: the correct ones under its policy, fastest first.
         joules: energy of a product, by config. It was counted while each ran alone, so it is the same for all policies.
+        uncounted: whether energy was to be counted and could not be.
         today: what today's rules pick from these finals; None where that is the best, or nothing.
         out: why the best is out of the running by now, as a clause; empty while it is in.
     """
@@ -35,6 +36,7 @@ class Finals:
     best: Best
     rivals: Sequence[StoredMeasurement]
     joules: Mapping[Config, float]
+    uncounted: bool
     today: StoredMeasurement | None
     out: str
 
@@ -64,7 +66,8 @@ def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None
     rivals = sorted(under, key=lambda one: by_time.index(one.measurement))
     measurements = [one.measurement for one in finals]
     joules = {one.config: one.product_joules for one in measurements if one.product_joules is not None}
-    return Finals(best, rivals, joules, picked_today(best, finals), out_since(best, finals))
+    uncounted = any(NO_ENERGY in one.note for one in measurements)
+    return Finals(best, rivals, joules, uncounted, picked_today(best, finals), out_since(best, finals))
 
 
 def _policies_of(store: Store, problem: Problem, device: str) -> str:

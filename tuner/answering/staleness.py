@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from itertools import chain, combinations
@@ -17,7 +18,7 @@ from space.problem import Problem
 from tuner.evidence.records import Best
 from workers.build import digest_of, nvrtc_version
 from workers.errors import CacheError
-from workers.kernels.source import digests_alike, source_of_family
+from workers.kernels.source import digests_alike, source_of_family, sources_digest
 
 #: Digests kept: a card's bests share a few thousand kernels.
 _KEPT: Final = 8192
@@ -104,6 +105,24 @@ def change(built: Built, nvrtc: str | None = None) -> str:
     return f"{what}: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
 
 
+def proved_build(best: Best) -> str:
+    """Digest of the build that a measurement proves: its own; of an earlier text of the same machine code, that of
+    today's text by the same NVRTC.
+    """
+    built = _built(best)
+    family, profile = family_named(built.config.family), find_profile(built.device)
+    if not family.own or profile is None or not unchanged(built.device, family.name, built.kernels):
+        return built.build
+    arch = profile.arch.name
+    if built.kernels in {sources_digest(some, built.problem) for some in _some_of(families_for(arch))}:
+        return built.build
+    try:
+        constants = _constants(family, built.problem.class_of_alignment(), built.config, arch)
+    except SpaceError:
+        return built.build
+    return _build_digest(family, constants, arch, built.nvrtc)
+
+
 @cache
 def nvrtc_here() -> str | None:
     """Version of the NVRTC that would compile in this process; None without one."""
@@ -146,8 +165,12 @@ def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
     """Sets of competing families by the digest of their sources, today's and those alike; a problem or a user may leave
     some out.
     """
-    competing = chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
-    return {digest: frozenset(family.name for family in some) for some in competing for digest in digests_alike(some)}
+    named = ((frozenset(family.name for family in some), some) for some in _some_of(families))
+    return {digest: names for names, some in named for digest in digests_alike(some)}
+
+
+def _some_of(families: tuple[Family, ...]) -> Iterator[tuple[Family, ...]]:
+    return chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
 
 
 @lru_cache(_KEPT)

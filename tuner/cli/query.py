@@ -33,6 +33,7 @@ from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.tables.answer_document import document
 from tuner.tables.recorded import recorded_bests
+from workers.measurement import NO_ENERGY
 
 AskedPolicy: TypeAlias = Annotated[
     Policy | None, typer.Option(help="Timing policy. \\[default: the one that decides what is served]")
@@ -104,6 +105,9 @@ def _show_answer(found: Answer, db: str | None) -> None:
         console.print(f"  {word}{found.time_us:.2f} µs{between}{under}, {found.tflops:.1f} TFLOP/s")
     if found.best and found.source in MEASURED:
         print_comparison(found.best)
+        # That of a replay is among the grounds.
+        if (note := found.best.winner.measurement.note) and note not in found.grounds:
+            console.print(f"  {note}")
     for ground in found.grounds:
         console.print(f"  {ground}")
     if found.source != "measured" and found.config:
@@ -138,6 +142,8 @@ def _show_rivals(found: Finals, as_json: bool) -> None:
         mark, count = "*" if number == won else " ", counted(len(one.samples_us), "sample")
         joules = f", {found.joules[one.config]:.4g} J" if one.config in found.joules else ""
         console.print(f"{mark} {one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count}){joules}  {one.config.key}")
+    if found.uncounted:
+        console.print(NO_ENERGY)
     if found.today:
         then = "of the others" if found.out else "* was picked by an earlier version's rule;"
         console.print(f"{then} today's picks {found.today.measurement.config.key}")

@@ -59,6 +59,7 @@ def retune(
             compared = compare(store, worker, ours, guidance.model_of(worker.facts.name))
             chosen = sorted((one for one in compared if one.changes or not stale), key=lambda one: -one.best.median_us)
             listed.append((worker, guidance, chosen))
+        _say_left_out(store.devices(), [(worker.facts.name, worker.facts.kind) for worker, *_ in listed])
         total = sum(len(chosen) for *_, chosen in listed)
         for worker, guidance, chosen in () if dry_run else listed:
             for again in measure_again(store, worker, chosen, Budget(candidates), guidance, ends - time.monotonic()):
@@ -85,6 +86,16 @@ def _workers(store: Store, device: str, opened: ExitStack) -> Iterator[tuple[Wor
         if not place:
             say_device(worker.facts)
         yield worker, answered[word] if answered else store.bests_by_policy(worker.facts.name)
+
+
+def _say_left_out(stored: Sequence[tuple[str, str]], compared: Sequence[tuple[str, str]]) -> None:
+    """Says of which devices the store has bests that nothing here compares: they may be stale, and are in no count."""
+    for name, kind in stored:
+        if (name, kind) not in compared:
+            how = f"replayed; --device with a recording of an {name} compares them"
+            if kind == "cuda":
+                how = f"measured on a GPU; only a machine with an {name} compares them"
+            notes.print(f"left out: bests of {name} that were {how}")
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:

@@ -174,7 +174,8 @@ def _of_this_version(what: str) -> Iterator[None]:
         yield
     except (SpaceError, ValueError, TypeError) as error:
         raise NewerContent(
-            f"the store holds a {what} that this version cannot read ({error}): upgrade gemmtune"
+            f"the store holds a {what} that this version cannot read ({error}): upgrade gemmtune, or restore a "
+            "backup if the store is damaged"
         ) from error
 
 

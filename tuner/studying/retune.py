@@ -11,7 +11,7 @@ from typing import Final
 from space.devices import find_profile
 from space.family import is_own
 from space.rank import may_reach_power_limit
-from tuner.answering.staleness import same_kernels, staleness
+from tuner.answering.staleness import outdated, same_kernels, staleness
 from tuner.errors import NothingCorrect
 from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import versus
@@ -118,8 +118,11 @@ def _changes(best: Best, program: Program) -> list[str]:
     if then.rotation_bytes != program.rotation_bytes and _memory_decides(best):
         before = f"{then.rotation_bytes:,} bytes" if then.rotation_bytes else "three times L2"
         changes.append(f"operands rotated through {before}, now through {program.rotation_bytes:,} bytes")
-    kernels = then.kernel_source_digest, program.kernel_source_digest
-    if best.served and not own and not same_kernels(best.device, *kernels):
+    same = same_kernels(best.device, then.kernel_source_digest, program.kernel_source_digest)
+    if not same and (clause := outdated(best)):
+        # Another recording has newer ones; from one of the same kernels nothing new would come.
+        changes.append(clause)
+    if best.served and not own and not same:
         # The answer stays `measured`: what it names is as it was. Its rivals are not.
         changes.append("our kernels have changed since they lost")
     return changes

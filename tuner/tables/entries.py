@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from space.config import Config
-from space.family import family_named
+from space.family import config_named, family_named
 from space.kind import problem_from_key
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification
@@ -77,7 +77,11 @@ def config_document(config: Config) -> dict[str, Any]:
 
 
 def _config(content: Mapping[str, Any]) -> Config:
-    return family_named(content["family"]).config(content["knobs"])
+    config = family_named(content["family"]).config(content["knobs"])
+    # Knobs that are left out take defaults: of the library's algorithm, another one would be rebuilt.
+    if config_named(key := content["key"]) != config:
+        raise ValueError(f"its knobs make {config.key}, and its key is {key!r:.400}")
+    return config
 
 
 def content_of(document: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from space.family import config_named, is_own
 from space.kind import problem_from_key
 from space.kinds.gemm import Gemm
 from space.problem import Problem
-from tuner.answering.staleness import Built, change, changed_since
+from tuner.answering.staleness import Built, change, changed_since, proved_build
 from tuner.tables.entries import best_of
 from tuner.tables.exporters.options import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
@@ -76,7 +76,7 @@ def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) 
         return f"its kernel can't be built any more: {error}"
     if isinstance(built, BuildFailure):
         return f"its kernel can't be built any more: {built.reason}"
-    if built.digest != digest:
+    if built.digest != proved_build(best_of(profile.name, dict(entry))):
         return "its program is another one today: tune it again, or export on a machine with the NVRTC that built it"
     return built.cubin
 

@@ -167,8 +167,8 @@ def _check(best: Best) -> None:
     """Checks what programs compute with: a hash proves that a table is whole, not what is in it.
 
     Raises:
-        ValueError: a time or a ratio is no positive number, or a version, the device, the build or the note is no
-            text.
+        ValueError: a time, a ratio or an energy is no positive number, a count is no count, or a version, the device,
+            the build or the note is no text.
     """
     measurement, provenance = best.winner.measurement, best.winner.provenance
     ratios = [each for each in (best.versus_first, best.versus_best) if each is not None]
@@ -176,6 +176,12 @@ def _check(best: Best) -> None:
     for number in numbers:
         if not isinstance(number, int | float) or not 0 < number < math.inf:
             raise ValueError(f"{best.problem.key} has {repr(number)[:80]} for a time or a ratio")
+    joules = measurement.product_joules
+    if joules is not None and not (isinstance(joules, int | float) and 0 < joules < math.inf):
+        raise ValueError(f"{best.problem.key} has {repr(joules)[:80]} for an energy")
+    for count in (best.tried, *best.failed.values()):
+        if not isinstance(count, int) or count < 0:
+            raise ValueError(f"{best.problem.key} has {repr(count)[:80]} for a count of candidates")
     versions = provenance.driver, provenance.nvrtc, provenance.cublaslt, provenance.kernel_source_digest
     for version in versions:
         if not isinstance(version, str):

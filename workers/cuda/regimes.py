@@ -28,7 +28,7 @@ from workers.cuda.bench import Bench, Ready, Rest
 from workers.cuda.clocks import DISTURBING, POWER_CAP
 from workers.cuda.timing import StoppingRule, TimedGraph
 from workers.cuda.verification import Verdict
-from workers.measurement import Clocks, Policy
+from workers.measurement import NO_ENERGY, Clocks, Policy
 
 #: Idle time before a burst.
 BURST_REST_SECONDS: Final = 0.015
@@ -78,7 +78,6 @@ CAPPED: Final = replace(SHORT, passes=1)
 
 #: Blocks that are long enough for a counter that moves ten times a second, and what is said where it is missing.
 METERED_SECONDS: Final = 0.4
-NO_ENERGY: Final = "no energy: the device has no counter of its own, or one too coarse for these blocks"
 #: What is said of blocks in which the card protected itself. They count: a card that is too hot stays so.
 SLOWED: Final = "the card slowed down to protect itself"
 

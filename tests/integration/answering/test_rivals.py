@@ -16,7 +16,7 @@ from tuner.errors import NothingMeasured
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.views.studies import in_full
-from workers.measurement import Outcome, Policy
+from workers.measurement import NO_ENERGY, Outcome, Policy
 
 
 def test_later_finals_that_were_slower_are_not_those_of_the_best() -> None:
@@ -63,6 +63,21 @@ def test_energy_stands_beside_rivals_under_every_policy(tmp_path: Path) -> None:
     assert [one["product_joules"] for one in shell(*words, "--json").json["rivals"]] == [0.25, None]
     said = " ".join(shell(*words).out.split())
     assert said.count(" samples), 0.25 J ") == said.count(" J ") == 1
+
+
+@pytest.mark.parametrize("served", [Policy.SUSTAINED, Policy.CHAIN])
+def test_what_counted_no_energy_is_told_where_joules_would_stand(tmp_path: Path, served: Policy) -> None:
+    alone = replace(measured(FAMILY.config({}), 11.0, PROBLEM, "final", policy=Policy.SUSTAINED), note=NO_ENERGY)
+    chained = measured(FAMILY.config({}), 10.0, PROBLEM, "final", policy=Policy.CHAIN)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        study = store.begin_study(study_key(PROBLEM))
+        for one in store.record_many(study.id, [alone, chained], PROVENANCE):
+            if one.measurement.policy is served:
+                store.set_bests([Best(PROBLEM, DEVICE, "cuda", one, None, None, None, 1, {})])
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": f"sqlite:///{tmp_path}/s.db"})
+    words = ("best", PROBLEM.shape, "--device", DEVICE)
+    assert (NO_ENERGY in shell(*words).out) == (served is Policy.SUSTAINED)
+    assert NO_ENERGY in shell(*words, "--rivals").out
 
 
 @pytest.mark.parametrize(("dtype", "said"), [

@@ -33,6 +33,8 @@ from tuner.evidence.store import Store
 from tuner.settings import database_url
 from tuner.studying.retune import Retuned, Stale
 from tuner.views.ladder import CliffFacts, Ladder
+from workers.build import digest_of
+from workers.builder import source_of
 
 #: More tiles than the kernel can count.
 TOO_LARGE = "2147483647x2147483647x64"
@@ -333,16 +335,26 @@ def test_retune_names_both_policies_where_it_prints_times_of_two(
     assert f"{now.median_us:.2f} µs then (rounds), {now.median_us:.2f} µs now (burst)" in said
 
 
-def test_retune_lists_a_stale_best_under_another_policy_than_the_served_one(tmp_path: Path) -> None:
+#: Of `SMALL_CONFIGS[0]`, by the NVRTC of recordings.
+BUILD = digest_of(source_of(PROBLEM, SMALL_CONFIGS[0], "sm_90a"), "sm_90a", RECORDED_PROVENANCE.nvrtc)
+
+
+@pytest.mark.parametrize(("build", "said"), [
+    # Another kernel of the family has changed, and not this one.
+    (BUILD, "10.00 µs under chain_pdl: driver 570.1 is now 580.1"),
+    ("a" * 64, f"10.00 µs: our kernels have changed since they were recorded, with source {'e' * 12}"),
+])  # fmt: skip
+def test_retune_lists_the_first_best_of_a_problem_that_is_stale(tmp_path: Path, build: str, said: str) -> None:
     shell = shell_in(tmp_path)
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         for driver, policy in (("580.1", Policy.CHAIN), ("570.1", Policy.CHAIN_PDL), ("580.1", Policy.BURST)):
             by = replace(RECORDED_PROVENANCE, driver=driver, kernel_source_digest="e" * 64)
             study = store.begin_study(replace(study_key(), device_kind="recorded"), fresh=True)
-            kept = store.record(study.id, measured(SMALL_CONFIGS[0], 10.0, stage="final", policy=policy), by)
+            taken = replace(measured(SMALL_CONFIGS[0], 10.0, stage="final", policy=policy), build_digest=build)
+            kept = store.record(study.id, taken, by)
             store.set_bests([Best(PROBLEM, DEVICE, "recorded", kept, None, None, None, 1, {})])
     listed = shell("retune", "--stale", "--dry-run", "--device", "recorded:h200")
-    assert "10.00 µs under chain_pdl: driver 570.1 is now 580.1" in listed.out
+    assert said in listed.out
     assert "1 of 1 bests would be measured again" in listed.out
 
 

@@ -11,6 +11,7 @@ import pytest
 from space.devices import DEFAULT_DEVICE
 from space.kinds.gemm import Gemm
 from tests.shell import Shell
+from tests.support import DEVICE, keep_best
 from tuner.errors import TableError
 from tuner.evidence.store import Store
 from tuner.settings import settings
@@ -63,6 +64,22 @@ def test_a_retune_replays_the_same_recording_and_changes_nothing(shell: Shell) -
     assert "0 of 1 winners moved" in shell("retune").out
     after = shell("best", SHAPE, "--json").json
     assert (before["source"], after["config"], after["time_us"]) == ("measured", before["config"], before["time_us"])
+
+
+def test_a_retune_names_the_devices_whose_bests_nothing_here_compares(shell: Shell) -> None:
+    shell.environment["GEMMTUNE_DB"] = url = f"sqlite:///{shell.home}/store.db"
+    with Store.open(url) as store:
+        keep_best(store)
+    shell("tune", "512x512x512", "--device", "recorded:h100_wide", "--candidates", "2")
+    listed = shell("retune", "--stale", "--dry-run", "--json")
+    assert listed.json == {"bests": 0, "stale": []}
+    gpus = f"left out: bests of {DEVICE} that were measured on a GPU; only a machine with an {DEVICE} compares them"
+    replays = "left out: bests of NVIDIA H100 80GB HBM3 that were replayed; --device with a recording of an NVIDIA H100"
+    said = " ".join(listed.err.split())
+    assert gpus in said
+    assert replays in said
+    there = shell("retune", "--stale", "--dry-run", "--device", "recorded:h100_wide")
+    assert (gpus in " ".join(there.err.split()), "replayed; --device" in there.err) == (True, False)
 
 
 def test_a_retune_counts_what_several_recordings_answer(shell: Shell) -> None:

@@ -83,3 +83,13 @@ def test_a_damaged_store_is_one_sentence(own: Path) -> None:
         pytest.raises(StoreError, match=r"can't be used \(no such table: provenance\)"),
     ):
         quick.best(PROBLEM, DEVICE)
+
+
+def test_a_part_of_an_algorithm_is_one_sentence(own: Path) -> None:
+    changed(own, "DROP TRIGGER config_fixed")
+    changed(own, "UPDATE config SET key = 'cublaslt:rank=0,algorithm=66,tile=24'")
+    url, said = f"sqlite:///{own}", r"this one lacks stages, .*\): upgrade gemmtune, or restore a backup"
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        for bests in (store, quick):
+            with pytest.raises(StoreError, match=said):
+                bests.best(PROBLEM, DEVICE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from gemmtune.exact import Exact, check_machine, differences, exact
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, DIGEST, entry, guarded, table, written
+from tuner.answering.staleness import proved_build
 from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.entries import best_of, canonical
 from workers.cuda.machine import Machine, this_machine
+from workers.kernels.sm90_wgmma import SOURCE
 
 PROBLEM = Gemm.of(16, 4096, 4096)
 
@@ -89,6 +92,15 @@ def test_a_table_answers_for_its_own_card_and_problems_alone() -> None:
     ):
         found = own.find(problem, device)
         assert (found.config, found.program, found.why.startswith(said)) == (None, b"", True)
+
+
+def test_a_table_of_an_earlier_text_of_the_same_machine_code_asks_for_todays_build() -> None:
+    own = source()
+    best = own.bests[PROBLEM.key]
+    provenance = replace(best.winner.provenance, kernel_source_digest=SOURCE.alike[0])
+    earlier = replace(best, winner=replace(best.winner, provenance=provenance))
+    found = Exact(own.device, {PROBLEM.key: earlier}).find(PROBLEM, own.device)
+    assert found.build_digest == proved_build(earlier) != DIGEST
 
 
 def test_a_bundle_answers_with_its_program(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tuner.evidence.picks import SUSTAINED_TIE
 from workers.cuda import finals, regimes
 from workers.cuda.driver import CudaError
 from workers.cuda.outputs import Difference
-from workers.measurement import Clocks, Outcome, Policy
+from workers.measurement import NO_ENERGY, Clocks, Outcome, Policy
 
 
 @pytest.fixture(autouse=True)
@@ -282,7 +282,7 @@ def test_blocks_whose_energy_nothing_counts_cost_no_joules_and_the_last_ones_clo
     taken = made._rivals[0].taken[Policy.SUSTAINED]
     assert taken.product_joules == (pytest.approx(joules) if joules else None)
     assert taken.clocks.temperature_c == 60
-    assert taken.remark == ("" if joules else regimes.NO_ENERGY)
+    assert taken.remark == ("" if joules else NO_ENERGY)
 
 
 def test_blocks_too_short_for_any_counter_say_nothing_of_it() -> None:
@@ -307,7 +307,7 @@ def test_energy_of_brief_blocks_comes_from_a_longer_one_which_is_no_sample(watts
     taken = made._rivals[0].taken[Policy.SUSTAINED]
     assert len(taken.samples_us) == regimes.BRIEF.passes
     assert taken.product_joules == (pytest.approx(300.0 * 4e-6) if watts else None)
-    assert taken.remark == ("" if watts else regimes.NO_ENERGY)
+    assert taken.remark == ("" if watts else NO_ENERGY)
 
 
 def test_the_energy_of_a_launch_is_the_power_and_the_time_of_one_block() -> None:

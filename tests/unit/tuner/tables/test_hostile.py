@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from gemmtune.exact import exact
 from space.errors import ProblemError
+from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written
 from tests.unit.tuner.tables.test_importers import MM, SCALED, UNTUNED, VLLM, trace
@@ -250,6 +251,19 @@ def test_a_table_of_a_newer_version_is_called_so(tmp_path: Path, place: tuple[An
         exact(tmp_path / "t.json")
 
 
+@pytest.mark.parametrize("knobs", [{}, {"algorithm": 66}, {"tile": 24, "stages": 35}])
+def test_an_algorithm_whose_knobs_are_not_those_of_its_key_is_refused(tmp_path: Path, knobs: dict[str, int]) -> None:
+    # What is left out would take a default, and another algorithm would run.
+    document = json.loads(canonical(table(entry(WON))))
+    whole = family_named("cublaslt").config({"algorithm": 66, "tile": 24, "stages": 35})
+    document["entries"][0]["config"] = {"family": whole.family, "key": whole.key, "knobs": knobs}
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    said = rf"t\.json is not a table \(its knobs make cublaslt:.* its key is '{whole.key}'"
+    with pytest.raises(TableError, match=said):
+        exact(tmp_path / "t.json")
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("device", 5), ("device", None), ("note", ["x"]), ("note", 5), ("build_digest", True), ("build_digest", None),
 ])  # fmt: skip
@@ -259,6 +273,22 @@ def test_a_whole_table_whose_words_are_no_text_is_refused(tmp_path: Path, name: 
     document["content"] = content_of(document)
     (tmp_path / "t.json").write_text(json.dumps(document))
     with pytest.raises(TableError, match=r"t\.json is not a table .* for a device, a build or a note"):
+        read_table(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("tried", "48", "'48' for a count"), ("tried", None, "None for a count"), ("tried", -1, "-1 for a count"),
+    ("failed", {"timeout": "x"}, "'x' for a count"), ("product_joules", "0.2", "'0.2' for an energy"),
+    ("product_joules", -0.2, "-0.2 for an energy"),
+])  # fmt: skip
+def test_a_whole_table_whose_counts_or_joules_are_none_is_refused(
+    tmp_path: Path, name: str, value: object, said: str
+) -> None:
+    document = json.loads(canonical(table(entry(WON))))
+    document["entries"][0][name] = value
+    document["content"] = content_of(document)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=rf"t\.json is not a table .*{said}"):
         read_table(tmp_path / "t.json")
 
 
