@@ -51,6 +51,23 @@ def test_large_products_are_transposed_where_that_divides_them_better(
 
 
 @pytest.mark.parametrize(
+    ("shape", "tile_m", "kept"),
+    [
+        ("128x4096x14336", 64, True),  # 128 tiles, 224 stages
+        ("128x4096x4096", 64, True),  # 64 stages
+        ("128x4096x4032", 64, False),
+        ("128x4096x14336", 128, False),  # one wave of higher tiles
+        ("128x28672x4032", 64, True),  # 896 tiles
+    ],
+)
+def test_ping_pong_is_for_several_waves_or_a_long_k(shape: str, tile_m: int, kept: bool) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.schedule")
+    config = FAMILY.config({"schedule": "pingpong", "tile_m": tile_m, "tile_n": 64})
+    columns = FAMILY.columns(Gemm.parse(shape), [config], profile_named("NVIDIA H200"))
+    assert rule.mask(columns).tolist() == [kept]
+
+
+@pytest.mark.parametrize(
     ("shape", "cluster_k", "kept"),
     [
         ("8x256x1280", 8, True),  # slices of two and three stages of 64
