@@ -11,7 +11,7 @@ from typing import Final
 from gemmtune.found import Found
 from space.devices import card_of, identity_named
 from space.problem import Problem
-from tuner.answering.staleness import proved_build, staleness
+from tuner.answering.staleness import Built, proved_build, staleness
 from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.files import is_folder
@@ -50,7 +50,7 @@ class Exact:
             return Found(None, f"the bundle is of another version of gemmtune: {changed}; measure again with `gemmtune "
                                "retune --stale` and export it again")  # fmt: skip
         program = self.bundle.program(problem) if self.bundle else b""
-        build = best.winner.measurement.build_digest if self.bundle else proved_build(best)
+        build = best.winner.measurement.build_digest if self.bundle else proved_build(Built.of(best))
         return Found(best.config, "measured: in the table", "measured", best.winner.provenance.cublaslt, build, program)
 
 

@@ -20,7 +20,7 @@ from space.errors import SpaceError
 from space.family import family_named
 from space.problem import Problem
 from tuner.answering.answers import Answer, answer, policy_of
-from tuner.answering.staleness import proved_build
+from tuner.answering.staleness import Built, proved_build
 from tuner.errors import StoreError, TableError, TunerError
 from tuner.evidence.store import Store
 from tuner.files import is_database, is_endless, is_folder
@@ -91,7 +91,7 @@ class Bests:
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
         best = said.best
-        version, built = (best.winner.provenance.cublaslt, proved_build(best)) if best else ("", "")
+        version, built = (best.winner.provenance.cublaslt, proved_build(Built.of(best))) if best else ("", "")
         return _trusted(said.source, said.config, said.why, self.trusted, version, built)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import chain, combinations
-from typing import Final
+from typing import Final, Self
 
 from space.config import Config
 from space.devices import find_profile, reference_profile
@@ -18,7 +18,7 @@ from space.problem import Problem
 from tuner.evidence.records import Best
 from workers.build import digest_of, nvrtc_version
 from workers.errors import CacheError
-from workers.kernels.source import digests_alike, source_of_family, sources_digest
+from workers.kernels.source import digests_alike, source_of_family
 
 #: Digests kept: a card's bests share a few thousand kernels.
 _KEPT: Final = 8192
@@ -42,6 +42,13 @@ class Built:
     kernels: str
     build: str
 
+    @classmethod
+    def of(cls, best: Best) -> Self:
+        """The facts of a best's winner."""
+        by = best.winner.provenance
+        return cls(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
+                   best.winner.measurement.build_digest)  # fmt: skip
+
 
 def staleness(best: Best, nvrtc: str | None = None) -> str:
     """How a best's kernel has changed since a GPU measured it, as a clause; empty where it has not.
@@ -51,7 +58,7 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
     Args:
         nvrtc: version that would compile it; by default the one that did.
     """
-    return "" if best.device_kind == "recorded" else change(_built(best), nvrtc)
+    return "" if best.device_kind == "recorded" else change(Built.of(best), nvrtc)
 
 
 def staleness_here(best: Best) -> str:
@@ -66,16 +73,10 @@ def changed_since(best: Best) -> str:
 
 def outdated(best: Best) -> str:
     """That our kernels have changed since a replayed best was recorded, as a clause; empty where they have not."""
-    if best.device_kind != "recorded" or not change(_built(best)):
+    if best.device_kind != "recorded" or not change(Built.of(best)):
         return ""
     kernels = best.winner.provenance.kernel_source_digest
     return f"our kernels have changed since they were recorded, with source {kernels[:12]}"
-
-
-def _built(best: Best) -> Built:
-    by = best.winner.provenance
-    return Built(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
-                 best.winner.measurement.build_digest)  # fmt: skip
 
 
 def change(built: Built, nvrtc: str | None = None) -> str:
@@ -88,39 +89,30 @@ def change(built: Built, nvrtc: str | None = None) -> str:
         nvrtc = None
     if nvrtc in (None, built.nvrtc) and unchanged(built.device, built.config.family, built.kernels):
         return ""
-    family, profile = family_named(built.config.family), find_profile(built.device)
-    if not family.own or profile is None:
-        return ""
     try:
-        # Of a kernel, not of a problem: many share one.
-        constants = _constants(family, built.problem.class_of_alignment(), built.config, profile.arch.name)
+        now = _digest_now(built, nvrtc or built.nvrtc)
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
-    digest = partial(_build_digest, family, constants, profile.arch.name)
-    now = digest(nvrtc or built.nvrtc)
-    if built.build == now:
+    if now in ("", built.build):
         return ""
-    same_text = built.build == digest(built.nvrtc)
+    same_text = built.build == _digest_now(built, built.nvrtc)
     what = f"NVRTC {built.nvrtc} is {nvrtc} here" if same_text else "its kernel has changed since"
     return f"{what}: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
 
 
-def proved_build(best: Best) -> str:
+def proved_build(built: Built) -> str:
     """Digest of the build that a measurement proves: its own; of an earlier text of the same machine code, that of
     today's text by the same NVRTC.
     """
-    built = _built(best)
-    family, profile = family_named(built.config.family), find_profile(built.device)
-    if not family.own or profile is None or not unchanged(built.device, family.name, built.kernels):
+    profile = find_profile(built.device)
+    if profile is None or not unchanged(built.device, built.config.family, built.kernels):
         return built.build
-    arch = profile.arch.name
-    if built.kernels in {sources_digest(some, built.problem) for some in _some_of(families_for(arch))}:
+    if built.kernels in _todays(families_for(profile.arch.name)):
         return built.build
     try:
-        constants = _constants(family, built.problem.class_of_alignment(), built.config, arch)
+        return _digest_now(built, built.nvrtc) or built.build
     except SpaceError:
         return built.build
-    return _build_digest(family, constants, arch, built.nvrtc)
 
 
 @cache
@@ -169,8 +161,29 @@ def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
     return {digest: names for names, some in named for digest in digests_alike(some)}
 
 
+@cache
+def _todays(families: tuple[Family, ...]) -> frozenset[str]:
+    """Digests of today's sources, of any of the families."""
+    return frozenset(digest for some in _some_of(families) for digest in digests_alike(some, earlier=False))
+
+
 def _some_of(families: tuple[Family, ...]) -> Iterator[tuple[Family, ...]]:
     return chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
+
+
+def _digest_now(built: Built, nvrtc: str) -> str:
+    """Digest of the build that today's text makes of a measured config; empty where the kernel or the card is none of
+    ours.
+
+    Raises:
+        SpaceError: the config can't be built any more.
+    """
+    family, profile = family_named(built.config.family), find_profile(built.device)
+    if not family.own or profile is None:
+        return ""
+    # Of a kernel, not of a problem: many share one.
+    constants = _constants(family, built.problem.class_of_alignment(), built.config, profile.arch.name)
+    return _build_digest(family, constants, profile.arch.name, nvrtc)
 
 
 @lru_cache(_KEPT)

@@ -63,7 +63,8 @@ def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) 
     """The measured program of an entry, or why it can't be had."""
     arch, digest = profile.arch.name, str(entry["build_digest"])
     # Plans and launchers are today's: they give a program of another text arguments that it does not know.
-    if change(_built(profile.name, entry)):
+    measured = _built(profile.name, entry)
+    if change(measured):
         return "its program is of another kernel than today's: measure it again with `gemmtune retune --stale`"
     try:
         return kept_cubin(cache_dir, digest)
@@ -76,7 +77,7 @@ def _program(profile: DeviceProfile, cache_dir: Path, entry: Mapping[str, Any]) 
         return f"its kernel can't be built any more: {error}"
     if isinstance(built, BuildFailure):
         return f"its kernel can't be built any more: {built.reason}"
-    if built.digest != proved_build(best_of(profile.name, dict(entry))):
+    if built.digest != proved_build(measured):
         return "its program is another one today: tune it again, or export on a machine with the NVRTC that built it"
     return built.cubin
 

@@ -146,10 +146,17 @@ def sources_digest(families: Iterable[Family], problem: Problem | None = None) -
     return _joined({family.name: _digest_for(family, problem) for family in families})
 
 
-def digests_alike(families: Sequence[Family]) -> Iterator[str]:
-    """Each `sources_digest` that the families have, today and with earlier texts of the same machine code."""
+def digests_alike(families: Sequence[Family], earlier: bool = True) -> Iterator[str]:
+    """Each `sources_digest` that the families have, today and with earlier texts of the same machine code.
+
+    Args:
+        earlier: whether the latter are wanted.
+    """
     sources = [source_of_family(family) for family in families]
-    texts = ((each.digest, *(each.digest_for([name]) for name in each.other_entries), *each.alike) for each in sources)
+    texts = (
+        (each.digest, *(each.digest_for([name]) for name in each.other_entries), *(each.alike if earlier else ()))
+        for each in sources
+    )
     for chosen in product(*texts):
         yield _joined(dict(zip((family.name for family in families), chosen, strict=True)))
 

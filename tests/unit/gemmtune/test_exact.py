@@ -11,7 +11,7 @@ import pytest
 from gemmtune.exact import Exact, check_machine, differences, exact
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, DIGEST, entry, guarded, table, written
-from tuner.answering.staleness import proved_build
+from tuner.answering.staleness import Built, proved_build
 from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.entries import best_of, canonical
@@ -100,7 +100,7 @@ def test_a_table_of_an_earlier_text_of_the_same_machine_code_asks_for_todays_bui
     provenance = replace(best.winner.provenance, kernel_source_digest=SOURCE.alike[0])
     earlier = replace(best, winner=replace(best.winner, provenance=provenance))
     found = Exact(own.device, {PROBLEM.key: earlier}).find(PROBLEM, own.device)
-    assert found.build_digest == proved_build(earlier) != DIGEST
+    assert found.build_digest == proved_build(Built.of(earlier)) != DIGEST
 
 
 def test_a_bundle_answers_with_its_program(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 from space.plug import Family
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
-from tuner.answering.staleness import _constants, outdated, proved_build, same_kernels, staleness, staleness_here
+from tuner.answering.staleness import Built, _constants, outdated, proved_build, same_kernels, staleness, staleness_here
 from tuner.evidence.records import Best, StoredMeasurement
 from workers.build import digest_of
 from workers.builder import source_of
@@ -60,7 +60,7 @@ def test_an_earlier_text_of_the_same_machine_code_is_not_stale(kernels: str) -> 
     (source_of_family(FAMILY).alike[0], "12.9", digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, "12.9")),
 ])  # fmt: skip
 def test_an_earlier_text_of_the_same_machine_code_proves_todays_build(kernels: str, nvrtc: str, proved: str) -> None:
-    assert proved_build(best_of(kernels, "a" * 64, nvrtc=nvrtc)) == proved
+    assert proved_build(Built.of(best_of(kernels, "a" * 64, nvrtc=nvrtc))) == proved
 
 
 def test_kernels_are_the_same_in_text_or_in_machine_code() -> None:
