@@ -12,13 +12,13 @@ legal: `benchmarks.search` knows that, of recordings.
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.command import as_command
+from benchmarks.deployed_table import mean
 from benchmarks.published import add_out, publish
 from benchmarks.restored import stores_in
 from space.devices import profile_named
@@ -83,7 +83,7 @@ def own_screened(store: Store, best: Best) -> list[Measurement]:
 def spread(shares: Sequence[float]) -> tuple[float, float, float]:
     """The geometric mean, the 5th percentile and the least of shares, of which some may be 0."""
     ordered = sorted(shares)
-    return statistics.geometric_mean(ordered) if ordered[0] else 0.0, ordered[len(ordered) // 20], ordered[0]
+    return mean(ordered), ordered[len(ordered) // 20], ordered[0]
 
 
 def table(tunes: Sequence[Tune]) -> Iterator[str]:
