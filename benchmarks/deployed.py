@@ -24,6 +24,7 @@ from benchmarks.command import as_command
 from benchmarks.deployed_table import merged
 from benchmarks.named import named_problems
 from benchmarks.published import add_out
+from benchmarks.restored import add_from
 from space.errors import ProblemError
 from tuner.cli.record import part_of
 
@@ -33,9 +34,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", type=Path)
     options.add_argument("--db", help="store with the bests")
-    options.add_argument(
-        "--from", dest="backup", type=Path, metavar="BACKUP", help="restored first, where the store does not exist"
-    )
+    add_from(options)
     options.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
     options.add_argument(

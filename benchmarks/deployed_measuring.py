@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from benchmarks.deployed_table import Part, Row, arm_of, table
 from benchmarks.deployed_timing import COLD_BYTES, Arm, Energy, launches_of, times
 from benchmarks.published import command_of, facts_of, facts_table, publish
+from benchmarks.restored import restore_missing
 from gemmtune.layouts import layout_of
 from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
@@ -25,7 +25,6 @@ from space.config import Config
 from space.devices import find_profile
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.picks import ahead
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
@@ -248,8 +247,7 @@ def measure(given: argparse.Namespace, problems: Sequence[tuple[str, str, Gemm]]
     read = [given.problems, given.backup] if given.backup else [given.problems]
     if given.json:
         part.begin(command_of("deployed"), facts_of(facts_table("deployed", read)))
-    if given.backup and not Path(given.db).exists():
-        restore_backup(given.backup, database_url(given.db))
+    restore_missing(given.db, given.backup)
     # The longest first, so that parts which begin together end together, and lack short ones if time runs out.
     wanted = sorted((one for one in problems if one[0] not in done), key=lambda one: -one[2].flops)
     for name, found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):

@@ -1,6 +1,7 @@
 """What a captured program of long products takes with a store's bests under each policy, beside torch's.
 
 python -m benchmarks.policies --db FILE --tune 48 --out benchmarks/results/policies_h200.md
+python -m benchmarks.policies --db FILE --from benchmarks/stores/h200_halves/policies.jsonl.gz
 
 The program is the products of Llama-3-8B's layers in prefill, one behind the other, with norms, gates and residuals
 between them and without attention. Its graphs are timed as `benchmarks.deployed` times those of single products: turns
@@ -25,6 +26,7 @@ from benchmarks.deployed_measuring import tuner_of
 from benchmarks.deployed_table import REGIMES
 from benchmarks.deployed_timing import Arm, Energy, Times, times
 from benchmarks.published import add_out, publish
+from benchmarks.restored import add_from, restore_missing
 from gemmtune.torch import configure, gemm, kernels
 from gemmtune.torch.sources import Found
 from space.kinds.gemm import Gemm
@@ -119,6 +121,7 @@ def main() -> int:
     """Tunes what the store lacks, times the programs, prints the table and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--db", required=True, help="store with the bests, or one that --tune fills")
+    add_from(options)
     options.add_argument("--rows", type=positive, default=4096, help="tokens that are prefilled together")
     options.add_argument("--tune", type=positive, metavar="CANDIDATES", help="first tune what the store lacks")
     add_out(options)
@@ -126,6 +129,7 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     device, program = torch.cuda.get_device_name(), Program(given.rows)
     problems = program.problems()
+    restore_missing(given.db, given.backup)
     with Store.open(database_url(given.db), create=given.tune is not None) as store:
         with tuner_of(store, given.tune) as tuned:
             for problem in problems:
@@ -133,7 +137,7 @@ def main() -> int:
         answers = {policy.value: Answers.of(store, problems, device, policy) for policy in POLICIES}
     text = measured(program, answers)
     print(text)
-    publish("policies", given.out, text)
+    publish("policies", given.out, text, read=[given.backup] if given.backup else [])
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,19 @@ from benchmarks.command import WrongInput
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.settings import database_url
+
+
+def add_from(options: argparse.ArgumentParser) -> None:
+    """Adds `--from BACKUP`, which fills a store for `restore_missing`."""
+    options.add_argument(
+        "--from", dest="backup", type=Path, metavar="BACKUP", help="restored first, where the store does not exist"
+    )
+
+
+def restore_missing(db: str, backup: Path | None) -> None:
+    """Fills the store `db` from a backup, where there is one and not yet a store."""
+    if backup and not Path(db).exists():
+        restore_backup(backup, database_url(db))
 
 
 @contextmanager
