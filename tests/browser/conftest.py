@@ -18,7 +18,7 @@ from tests.integration.api import asking
 from tuner.evidence.store import Store
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Route
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -96,6 +96,16 @@ def opened(browser: BrowserContext, url: str) -> Iterator[Opener]:
         page.close()
     wrong = [line for line in said if not any(part and part in line for part in expected)]
     assert wrong == []
+
+
+def answer_first(page: Page, path: str, answer: Callable[[Route], object]) -> None:
+    """Answers a path's first request in another way; later ones reach the service.
+
+    `times=1` would end the interception with its last route, and a request that Chromium holds just then, whatever its
+    path, may never be answered.
+    """
+    once = [answer]
+    page.route(path, lambda route: once.pop()(route) if once else route.continue_())
 
 
 def wait_until_asked(page: Page, held: Sequence[object]) -> None:

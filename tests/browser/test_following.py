@@ -11,7 +11,7 @@ import pytest
 from api.app import create_app
 from space.family import family_named
 from space.kinds.gemm import Gemm
-from tests.browser.conftest import Opener, serving, settled, wait_until_asked
+from tests.browser.conftest import Opener, answer_first, serving, settled, wait_until_asked
 from tests.fleet import PROBLEMS, Fleet, failing
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today
 from tuner.evidence.store import Store
@@ -37,7 +37,7 @@ def _asked(page: Page, held: list[tuple[Route, APIResponse]]) -> tuple[Route, AP
 def _hold(page: Page, path: str) -> list[tuple[Route, APIResponse]]:
     """Holds the next answer. A server may close a kept connection just when the next request takes it: asked again."""
     held: list[tuple[Route, APIResponse]] = []
-    page.route(path, lambda route: held.append((route, route.fetch(max_retries=2))), times=1)
+    answer_first(page, path, lambda route: held.append((route, route.fetch(max_retries=2))))
     return held
 
 

@@ -11,7 +11,7 @@ from api import streams
 from api.access import AccessPolicy
 from api.app import create_app
 from space.kinds.gemm import Gemm
-from tests.browser.conftest import Opener, serving, settled, wait_until_asked
+from tests.browser.conftest import Opener, answer_first, serving, settled, wait_until_asked
 from tests.fleet import PROBLEMS, Fleet, Listening
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import tokens
@@ -83,24 +83,28 @@ def test_a_proxy_that_answers_for_a_service_that_restarts_is_not_taken_for_it(op
     page.wait_for_selector("chart-cells figure")
     service.stop()
     page.wait_for_selector(".banner:has-text('has not answered since')")
-    asked: list[Route] = []
+    asked: set[str] = set()
+    refused = ["/v1/", "/readyz"]
 
-    def refuse(route: Route) -> None:
-        asked.append(route)
-        route.fulfill(status=503)
+    def answer(route: Route) -> None:
+        asked.add(route.request.url)
+        if any(path in route.request.url for path in refused):
+            route.fulfill(status=503)
+        else:
+            route.continue_()
 
-    page.route("**/v1/**", refuse)
-    page.route("**/readyz", refuse)
-    while len({route.request.url for route in asked}) < 2:
+    page.route("**/v1/**", answer)
+    page.route("**/readyz", answer)
+    while len(asked) < 2:
         page.wait_for_timeout(50)
     settled(page)
     assert page.is_visible("chart-cells figure")
     service.start()
     # A page that is opened meanwhile opens once there is an answer.
-    page.unroute("**/readyz")
+    refused.remove("/readyz")
     page.click("nav a:text-is('Fleet')")
     page.wait_for_selector("h1:text-is('This did not work')")
-    page.unroute("**/v1/**")
+    refused.remove("/v1/")
     page.wait_for_selector("h1:text-is('Is every GPU busy, and on what?')")
     page.wait_for_selector(".banner", state="detached")
     page.close()
@@ -147,7 +151,7 @@ def test_the_device_of_a_new_campaign_stays_when_the_service_restarts(opened: Op
 def test_a_page_of_an_older_version_is_read_again(opened: Opener, url: str) -> None:
     """The modules that it has not read yet are gone with the version that it came from."""
     page = opened("/fleet", allowed="Failed to ")
-    page.route("**/static/*/pages/rules.js", lambda route: route.fulfill(status=404), times=1)
+    answer_first(page, "**/static/*/pages/rules.js", lambda route: route.fulfill(status=404))
     page.evaluate("window.same = true")
     page.click("nav a:text-is('Space')")
     page.click("a:text-is('All rules')")
@@ -202,7 +206,7 @@ def test_a_proxy_that_refuses_the_stream_is_asked_again(opened: Opener, tmp_path
         with serving(create_app(store)) as url:
             page = opened("/campaign?id=1", at=url, allowed="503")
             page.wait_for_selector("chart-cells figure")
-            page.route("**/v1/events?*", lambda route: route.fulfill(status=503), times=1)
+            answer_first(page, "**/v1/events?*", lambda route: route.fulfill(status=503))
             with page.expect_response(lambda answer: "/v1/events" in answer.url and answer.ok):
                 page.reload()
             page.wait_for_selector("chart-cells figure")
@@ -317,7 +321,7 @@ def test_older_answers_do_not_replace_newer_ones(opened: Opener, tmp_path: Path)
             held.append((route, route.fetch(max_retries=2)))
 
         for path in ("best/history?*", "measurements:columns?*"):
-            page.route(f"**/v1/{path}", delayed, times=1)
+            answer_first(page, f"**/v1/{path}", delayed)
         page.goto(f"{url}/problem?key={PROBLEM.key}&device={DEVICE}")
         page.wait_for_selector("#provenance")
         keep_best(store, us=5.0)
@@ -337,7 +341,7 @@ def test_defaults_of_an_earlier_question_are_not_those_of_the_next(opened: Opene
     page = opened("/")
     page.wait_for_selector("select[name=device] option", state="attached")
     held: list[tuple[Route, APIResponse]] = []
-    page.route("**/v1/explain", lambda route: held.append((route, route.fetch(max_retries=2))), times=1)
+    answer_first(page, "**/v1/explain", lambda route: held.append((route, route.fetch(max_retries=2))))
     knobs = "[aria-label^='Knobs that differ']"
     page.fill("#shape", "1x4096x14336")
     page.wait_for_selector(knobs)

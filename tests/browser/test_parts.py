@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api.app import create_app
-from tests.browser.conftest import Opener, serving
+from tests.browser.conftest import Opener, answer_first, serving
 from tests.browser.test_pages import PROBLEM as PAGE
 from tests.browser.test_pages import api
 from tests.fleet import failing
@@ -161,10 +161,10 @@ class TestFinals:
 class TestFunnel:
     def test_a_count_that_failed_can_be_asked_again(self, opened: Opener) -> None:
         page = opened(PAGE, allowed="503")
-        page.route("**/v1/funnel?*legal=true*", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
+        busy = {"detail": "busy"}
+        answer_first(page, "**/v1/funnel?*legal=true*", lambda route: route.fulfill(status=503, json=busy))
         page.click("#funnel button:text-is('Count')")
         page.wait_for_selector("#funnel button:text-is('…')", state="detached")
-        page.unroute("**/v1/funnel?*legal=true*")
         page.click("#funnel button:text-is('Count')")
         page.wait_for_selector("#funnel button", state="detached")
 
