@@ -284,6 +284,25 @@ def test_a_config_is_run_by_the_version_that_measured_it(monkeypatch: pytest.Mon
     assert cublaslt.as_measured(config, "120800", 1) == (None, said)
 
 
+def test_a_library_that_could_not_be_opened_is_tried_again_and_one_that_is_open_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handles = [OSError("full"), library_of(Recorder())]
+
+    def made() -> Any:  # noqa: ANN401
+        if isinstance(one := handles.pop(0), OSError):
+            raise one
+        return one
+
+    monkeypatch.setattr(cublaslt, "Handle", made)
+    cublaslt._handle.cache_clear()
+    assert cublaslt.opened(1) == (None, "cuBLASLt can't be used (OSError: full)")
+    (opened, missing), again = cublaslt.opened(1), cublaslt.opened(1)
+    cublaslt._handle.cache_clear()
+    assert (missing, again, handles) == ("", (opened, ""), [])
+    assert opened is not None
+
+
 def test_a_call_of_what_the_library_has_not_is_refused() -> None:
     with pytest.raises(CudaError, match="silu"):
         calls.LibraryCall(Gemm.of(8, 8, 8, epilogue="silu"), FAMILY.config({}), library_of(Recorder()))

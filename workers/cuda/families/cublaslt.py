@@ -58,14 +58,19 @@ class Handle:
         return Buffer.allocate(WORKSPACE_BYTES)
 
 
-@cache
 def opened(device: int = 0) -> tuple[Handle | None, str]:
     """The handle of this process on a device, which must be current; None and the reason where there is no library."""
     try:
-        return Handle(), ""
+        return _handle(device), ""
     except Exception as error:
-        # Not installed, or not loadable here; users see the reason.
+        # Not installed, or not loadable here; users see the reason. The next caller tries again: the card may have
+        # been full, or the library come since.
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error})"
+
+
+@cache
+def _handle(device: int) -> Handle:
+    return Handle()
 
 
 def as_measured(config: Config, version: str, device: int) -> tuple[Handle | None, str]:
