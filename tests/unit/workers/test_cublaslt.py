@@ -228,6 +228,27 @@ def test_descriptions_of_a_call_are_freed_with_it(monkeypatch: pytest.MonkeyPatc
     assert len(freed) == 5
 
 
+def test_descriptions_of_a_refused_product_are_freed() -> None:
+    class Refusing(Recorder):
+        """Refuses the second matrix of a batch."""
+
+        freed = 0
+
+        def matrix_layout_set_attribute(self, layout: int, attribute: str, address: int, size: int) -> None:
+            if layout == 2:
+                raise self.cuBLASLtError("no such batch")
+
+        def matrix_layout_destroy(self, _: int) -> None:
+            self.freed += 1
+
+        matmul_desc_destroy = matrix_layout_destroy
+
+    lt = Refusing()
+    with pytest.raises(CudaError, match="no such batch"):
+        cublaslt.Matmul(library_of(lt), Gemm.of(16, 16, 16, batch=2))
+    assert (len(lt.layouts), lt.freed) == (2, 3), "two layouts, and the product itself"
+
+
 def test_scales_of_a_call_are_read_on_the_device() -> None:
     lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="alpha")
     ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
