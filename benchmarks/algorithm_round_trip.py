@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import torch
+from benchmarks.command import as_command, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, Run, paired
 from benchmarks.named import named_problems

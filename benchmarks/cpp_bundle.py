@@ -24,10 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import torch
+from benchmarks.command import as_command, needing_torch
+
+with needing_torch():
+    import torch
 
 from benchmarks import cpp_built
-from benchmarks.command import as_command
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
 from benchmarks.published import ROOT, publish

@@ -20,9 +20,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import torch
+from benchmarks.command import as_command, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
 from benchmarks.deployed_table import REGIMES, mean
 from benchmarks.deployed_timing import Arm, Energy, launches_of, times

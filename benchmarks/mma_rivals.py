@@ -19,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-import torch
-import triton
+from benchmarks.command import as_command, needing_torch
+
+with needing_torch():
+    import torch
+    import triton
 
 from benchmarks import triton_mma
-from benchmarks.command import as_command
 from benchmarks.launchers import poisoned
 from benchmarks.mma_ceiling import PROBLEMS, ranked_for
 from benchmarks.model.machines import Arm, Cuda, Pace, alternating

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from benchmarks.command import as_command, needing_torch, positive
 
-from benchmarks.command import as_command, positive
+with needing_torch():
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
 from benchmarks.deployed_measuring import tuner_of
 from benchmarks.deployed_table import REGIMES
 from benchmarks.deployed_timing import Arm, Energy, Times, times

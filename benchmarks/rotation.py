@@ -17,9 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import torch
+from benchmarks.command import as_command, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.deployed_measuring import Planted, ours, sets_of, theirs
 from benchmarks.deployed_table import mean
 from benchmarks.deployed_timing import Arm, Graph, behind, in_turn, launches_of

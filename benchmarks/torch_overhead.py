@@ -17,9 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
+from benchmarks.command import as_command, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.published import add_out, publish
 from gemmtune.torch import configure, gemm, kernels
 from tuner.evidence.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.command import as_command, reading
+from benchmarks.command import as_command, needing_torch, reading
 
 NOWHERE = "{folder}/nowhere"
 DEV = "benchmarks/problems/dev.json"
@@ -110,6 +110,18 @@ def test_a_file_that_is_something_else_is_named(
     assert str(folder / name) in ended(capsys, monkeypatch, f"{command} {folder / name}")
 
 
+@pytest.mark.parametrize("command", [
+    "agreement", "algorithm_round_trip", "cpp_bundle", f"deployed {DEV} --db x", "floors", "mma_rivals", "model",
+    "policies", "rotation", "torch_overhead",
+])
+def test_without_torch_what_needs_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    said = "torch is not here, and nothing is measured without it: install the extra `torch`"
+    assert ended(capsys, monkeypatch, command) == said
+
+
 def test_a_defect_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         as_command(lambda: 1 // 0)
@@ -119,6 +131,8 @@ def test_a_defect_keeps_its_traceback() -> None:
         as_command(lambda: _raise(FileNotFoundError(2, "No such file", "/tmp/of-its-own")))
     with pytest.raises(ZeroDivisionError), reading(Path("x"), "a part"):
         _raise(ZeroDivisionError())
+    with pytest.raises(ModuleNotFoundError, match="gone"), needing_torch():
+        _raise(ModuleNotFoundError("gone", name="benchmarks.gone"))
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, None), (0, 0), (1, 1)])
