@@ -227,11 +227,16 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
         return
     watts = sorted((one.product_joules or math.nan) / one.median_us * 1e6 for one in rivals)
     low, high = watts[len(watts) // 20], watts[-len(watts) // 20]
-    yield (
+    said = (
         f"Long 16-bit products, {len(rivals)} rivals: {statistics.median(watts):.0f} W (median), nine of ten between "
-        f"{low:.0f} and {high:.0f}. The fastest of ours takes {statistics.median(ours):.3f} pJ a flop (median of "
-        f"{len(ours)}), the library's fastest {statistics.median(theirs):.3f}."
+        f"{low:.0f} and {high:.0f}."
     )
+    if ours and theirs:
+        said += (
+            f" The fastest of ours takes {statistics.median(ours):.3f} pJ a flop (median of {len(ours)}), the "
+            f"library's fastest {statistics.median(theirs):.3f}."
+        )
+    yield said
 
 
 def beside_torch(found: Iterable[Finals], rows: Iterable[Row]) -> list[Beside]:
