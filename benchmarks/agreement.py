@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from benchmarks.command import as_command, needing_torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_space
 from space.family import family_for
@@ -52,6 +52,7 @@ def main() -> None:
     with needing_torch():
         import torch
         from torch import profiler
+    gpu_of_torch()
     torch.cuda.init()
     lines = [HEADER]
     with tempfile.TemporaryDirectory() as folder:

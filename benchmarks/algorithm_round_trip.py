@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import as_command, needing_torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
 with needing_torch():
     import torch
@@ -99,6 +99,7 @@ def main() -> int:
     options.add_argument("--problems", type=Path, default=SUITE, help="a list of problems")
     given = options.parse_args()
     until = time.monotonic() + given.seconds
+    gpu_of_torch()
     torch.zeros((), device="cuda")
     library, missing = opened(0)
     if library is None:

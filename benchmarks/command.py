@@ -65,6 +65,19 @@ def needing_torch() -> Iterator[None]:
         _refuse(f"{missing.name} is not here, and nothing is measured without it: install the extra `torch`")
 
 
+def gpu_of_torch() -> str:
+    """The name of the GPU that torch runs on.
+
+    Raises:
+        WrongInput: it sees none.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise WrongInput("torch sees no GPU here: run this on a machine with one, and with a build of PyTorch for CUDA")
+    return str(torch.cuda.get_device_name())
+
+
 def positive(text: str) -> int:
     """The number of an option that counts: of nothing there is no table, and some would wait for it."""
     number = int(text)

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from benchmarks.command import as_command, needing_torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
 with needing_torch():
     import torch
@@ -169,6 +169,7 @@ def main() -> int:
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
+    gpu_of_torch()
     names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
     lines = [f"| problem | MB | torch alone, µs | served | floor | {names} |", "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)

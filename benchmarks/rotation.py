@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import as_command, needing_torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
 with needing_torch():
     import torch
@@ -115,6 +115,7 @@ def main() -> int:
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
+    gpu_of_torch()
     heading = [
         f"Microseconds, operands rotating through {' / '.join(map(str, ROTATED_MB))} MB.\n",
         f"| problem | MB | regime | {' | '.join(ARMS)} |", "| --- " * (3 + len(ARMS)) + "|",
