@@ -57,6 +57,8 @@ def main() -> None:
     rng = np.random.default_rng(given.seed)
     family = family_named(given.family)
     device = reference_profile(given.arch) if given.arch else family.reference
+    if device.arch.name not in family.targets:
+        options.error(f"--arch {given.arch}: {family.name} compiles for {', '.join(sorted(family.targets))}")
     drawn = list(samples(family, given.samples, rng, device))
     with ThreadPoolExecutor() as pool:
         verdicts = list(pool.map(lambda sample: verdict(sample[0], sample[1], device), drawn))

@@ -301,11 +301,12 @@ def main() -> None:
     options.add_argument("--deployed", type=Path, nargs="+", default=[], metavar="JSON", help="parts of deployed")
     add_out(options)
     given = options.parse_args()
+    # Read first: the rest takes minutes.
+    rows = [row for path in given.deployed for row in Part.read(path).rows]
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
     parts = (orders, leaders, loads, seconds, unlisted, policies, blocks, again, energy)
     paragraphs = [text for part in parts if (text := "\n".join(part(found)))]
     if given.deployed:
-        rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)
         paragraphs += ["\n".join(part(pairs)) for part in (against_torch, first_choices)]
     print(*paragraphs, sep="\n\n")
