@@ -86,7 +86,7 @@ def folder(tmp_path: Path) -> Path:
         (f"search --plot {NOWHERE}/x.svg", "nowhere is no folder: name a file in one"),
         ("search --plot {folder}/x.svg", "x.svg needs matplotlib, which is not here"),
         ("search --strategies random --problems 3x3", "none of 3x3 is in recorded/h200"),
-        ("compile_space --arch sm_80", "--arch sm_80: sm90_wgmma compiles for sm_90a"),
+        ("compile_space --arch sm_80", "sm90_wgmma has no kernel for sm_80: it compiles for sm_90a"),
         ("kill_worker 3x3", "shape '3x3' is not MxNxK"),
         ("kill_worker 64x64x64 --device nope", "`gemmtune tune 64x64x64 --device nope .*` measures nothing here"),
         (f"finals {NOWHERE} --deployed {{folder}}/numbers.json", "numbers.json is not a part that --json kept"),
