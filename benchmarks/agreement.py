@@ -11,14 +11,13 @@ in a graph, less its duration.
 from __future__ import annotations
 
 import argparse
-import importlib
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from benchmarks.command import as_command
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_space
 from space.family import family_for
@@ -50,8 +49,11 @@ def main() -> None:
     options.add_argument("--configs", type=int, default=10, help="configs per shape, besides cuBLASLt's first choice")
     add_out(options)
     given = options.parse_args()
-    profiler = importlib.import_module("torch.profiler")
-    importlib.import_module("torch").cuda.init()
+    with needing_torch():
+        import torch
+        from torch import profiler
+    gpu_of_torch()
+    torch.cuda.init()
     lines = [HEADER]
     with tempfile.TemporaryDirectory() as folder:
         bench, builder = Bench(0, Path(folder)), Builder(Path(folder))

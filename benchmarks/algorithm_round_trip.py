@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, Run, paired
 from benchmarks.named import named_problems
@@ -97,6 +99,7 @@ def main() -> int:
     options.add_argument("--problems", type=Path, default=SUITE, help="a list of problems")
     given = options.parse_args()
     until = time.monotonic() + given.seconds
+    gpu_of_torch()
     torch.zeros((), device="cuda")
     library, missing = opened(0)
     if library is None:

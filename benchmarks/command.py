@@ -54,6 +54,30 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise WrongInput(f"{path} is not {what} ({type(error).__name__}: {error!s:.200}): give one") from error
 
 
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Within the block, PyTorch and what comes with it are imported; where they are not here, the process ends."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "triton"):
+            raise
+        _refuse(f"{missing.name} is not here, and nothing is measured without it: install the extra `torch`")
+
+
+def gpu_of_torch() -> str:
+    """The name of the GPU that torch runs on.
+
+    Raises:
+        WrongInput: it sees none.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise WrongInput("torch sees no GPU here: run this on a machine with one, and with a build of PyTorch for CUDA")
+    return str(torch.cuda.get_device_name())
+
+
 def positive(text: str) -> int:
     """The number of an option that counts: of nothing there is no table, and some would wait for it."""
     number = int(text)

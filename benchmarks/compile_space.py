@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.command import as_command, positive
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, reference_profile
@@ -57,6 +57,7 @@ def main() -> None:
     rng = np.random.default_rng(given.seed)
     family = family_named(given.family)
     device = reference_profile(given.arch) if given.arch else family.reference
+    check_target(family, device)
     drawn = list(samples(family, given.samples, rng, device))
     with ThreadPoolExecutor() as pool:
         verdicts = list(pool.map(lambda sample: verdict(sample[0], sample[1], device), drawn))
@@ -64,6 +65,17 @@ def main() -> None:
     print("\n".join(lines))
     publish("compile_space", given.out, "\n".join(lines))
     sys.exit(any(verdicts))
+
+
+def check_target(family: Family, device: DeviceProfile) -> None:
+    """Checks that a family has kernels for a device.
+
+    Raises:
+        WrongInput: it has none.
+    """
+    if device.arch.name not in family.targets:
+        known = ", ".join(sorted(family.targets))
+        raise WrongInput(f"{family.name} has no kernel for {device.arch.name}: it compiles for {known}")
 
 
 def samples(

@@ -24,10 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
+
+with needing_torch():
+    import torch
 
 from benchmarks import cpp_built
-from benchmarks.command import as_command
 from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
 from benchmarks.published import ROOT, publish
@@ -158,6 +160,7 @@ def main() -> int:
     tables.add_argument("--table", type=Path, default=TABLE, help="a table of this GPU model; the recordings' bests")
     tables.add_argument("--stores", type=Path, nargs="+", metavar="BACKUP", help="backups of stores instead")
     given = options.parse_args()
+    gpu_of_torch()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         # Handles of the library and bundles open in the current context, which torch makes with its first tensor.

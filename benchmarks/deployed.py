@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.command import as_command
+from benchmarks.command import as_command, needing_torch
 from benchmarks.deployed_table import merged
 from benchmarks.named import named_problems
 from benchmarks.published import add_out
@@ -61,7 +61,8 @@ def main() -> int:
     if given.json and given.out:
         options.error("--json keeps a part: commit the file, and give --out to --merge")
     # Parts are joined where there is no torch.
-    from benchmarks.deployed_measuring import measure
+    with needing_torch():
+        from benchmarks.deployed_measuring import measure
 
     return measure(given, problems)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.command import gpu_of_torch
 from benchmarks.deployed_table import Part, Row, arm_of, table
 from benchmarks.deployed_timing import COLD_BYTES, Arm, Energy, launches_of, times
 from benchmarks.published import command_of, facts_of, facts_table, publish
@@ -240,6 +241,7 @@ def measured(
 
 def measure(given: argparse.Namespace, problems: Sequence[tuple[str, str, Gemm]]) -> int:
     """Prints a line per problem that the part of `--json` lacks, then the summary of all that it holds."""
+    gpu_of_torch()
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     part = Part.read(given.json) if given.json and given.json.exists() else Part()

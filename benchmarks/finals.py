@@ -227,11 +227,16 @@ def energy(found: Sequence[Finals]) -> Iterator[str]:
         return
     watts = sorted((one.product_joules or math.nan) / one.median_us * 1e6 for one in rivals)
     low, high = watts[len(watts) // 20], watts[-len(watts) // 20]
-    yield (
+    said = (
         f"Long 16-bit products, {len(rivals)} rivals: {statistics.median(watts):.0f} W (median), nine of ten between "
-        f"{low:.0f} and {high:.0f}. The fastest of ours takes {statistics.median(ours):.3f} pJ a flop (median of "
-        f"{len(ours)}), the library's fastest {statistics.median(theirs):.3f}."
+        f"{low:.0f} and {high:.0f}."
     )
+    if ours and theirs:
+        said += (
+            f" The fastest of ours takes {statistics.median(ours):.3f} pJ a flop (median of {len(ours)}), the "
+            f"library's fastest {statistics.median(theirs):.3f}."
+        )
+    yield said
 
 
 def beside_torch(found: Iterable[Finals], rows: Iterable[Row]) -> list[Beside]:
@@ -296,11 +301,12 @@ def main() -> None:
     options.add_argument("--deployed", type=Path, nargs="+", default=[], metavar="JSON", help="parts of deployed")
     add_out(options)
     given = options.parse_args()
+    # Read first: the rest takes minutes.
+    rows = [row for path in given.deployed for row in Part.read(path).rows]
     found = [one for store in stores_in(given.folder) for one in finals_of(store)]
     parts = (orders, leaders, loads, seconds, unlisted, policies, blocks, again, energy)
     paragraphs = [text for part in parts if (text := "\n".join(part(found)))]
     if given.deployed:
-        rows = [row for path in given.deployed for row in Part.read(path).rows]
         pairs = beside_torch(found, rows)
         paragraphs += ["\n".join(part(pairs)) for part in (against_torch, first_choices)]
     print(*paragraphs, sep="\n\n")

@@ -20,9 +20,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.deployed_measuring import Planted, as_seen, ours, sets_of, theirs, unlike
 from benchmarks.deployed_table import REGIMES, mean
 from benchmarks.deployed_timing import Arm, Energy, launches_of, times
@@ -167,6 +169,7 @@ def main() -> int:
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
+    gpu_of_torch()
     names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
     lines = [f"| problem | MB | torch alone, µs | served | floor | {names} |", "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)

@@ -18,7 +18,7 @@ from typing import Final
 
 import httpx2
 
-from benchmarks.command import as_command, positive
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import fill
@@ -26,6 +26,8 @@ from benchmarks.serving import serving
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
+#: Exit code of schemathesis where its options are wrong.
+_USAGE: Final = 2
 _CONFIG: Final = Path(__file__).parents[1] / "tests" / "schemathesis.toml"
 
 
@@ -67,6 +69,7 @@ def ask(url: str, header: str, examples: int, phases: str, folder: Path) -> str:
     """Runs schemathesis once and returns the end of a table row; `folder` receives the files it leaves.
 
     Raises:
+        WrongInput: schemathesis takes no such options.
         RuntimeError: a response did not match the description; the message is schemathesis' report.
     """
     # The first description takes longer than schemathesis waits on a busy machine.
@@ -75,6 +78,8 @@ def ask(url: str, header: str, examples: int, phases: str, folder: Path) -> str:
                f"{url}/openapi.json", "--max-examples", str(examples), "--phases", phases, "--header",
                header, "--request-timeout", "120"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    if done.returncode == _USAGE:
+        raise WrongInput(done.stderr.strip().rpartition("\n")[2])
     counted = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
     operations = re.search(r"Tested: (\d+)", done.stdout)
     if done.returncode or counted is None or operations is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.command import as_command, positive
+from benchmarks.command import WrongInput, as_command, positive
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
+from space.kinds.gemm import Gemm
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
@@ -53,6 +55,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     add_out(options)
     given = options.parse_args()
+    Gemm.parse(given.shape)
     moments = random.Random(given.seed)
     lines = [HEADER]
     print(HEADER, flush=True)
@@ -61,6 +64,9 @@ def main() -> None:
         command = [sys.executable, "-m", "gemmtune", "tune", given.shape, "--device", given.device, "--candidates",
                    str(given.candidates), "--db", db]  # fmt: skip
         run = start(command)
+        if not measuring(run, db, 0):
+            run.kill()
+            raise WrongInput(f"`{shlex.join(command[2:-2])}` measures nothing here: run it, and it says why")
         for number in range(1, given.kills + 1):
             whole = number % 2 == 0
             run, line = one_kill(number, run, command, db, whole, moments.uniform(0.3, given.longest))

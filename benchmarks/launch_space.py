@@ -16,7 +16,7 @@ from collections import Counter
 import numpy as np
 
 from benchmarks.command import as_command, positive
-from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
+from benchmarks.compile_space import EPILOGUES, check_target, draw_dtypes, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from space.config import Config
@@ -51,6 +51,7 @@ def main() -> None:
     started = time.perf_counter()
     measured: list[tuple[Gemm, Measurement]] = []
     with open_worker(given.device, settings()) as worker:
+        check_target(family_named(given.family), worker.facts.profile)
         for number in range(-(-given.samples // CONFIGS_PER_PROBLEM)):
             problem = draw(family_named(given.family), rng, number, worker.facts.profile)
             measured += [(problem, one) for one in run(worker, family_named(given.family), problem, rng)]

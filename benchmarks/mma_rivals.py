@@ -19,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-import torch
-import triton
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
+
+with needing_torch():
+    import torch
+    import triton
 
 from benchmarks import triton_mma
-from benchmarks.command import as_command
 from benchmarks.launchers import poisoned
 from benchmarks.mma_ceiling import PROBLEMS, ranked_for
 from benchmarks.model.machines import Arm, Cuda, Pace, alternating
@@ -210,12 +212,13 @@ def main() -> int:
     options.add_argument("problems", nargs="*", default=PROBLEMS, help="as DTYPE:MxNxK")
     add_out(options)
     given = options.parse_args()
+    device = gpu_of_torch()
     torch.zeros(1, device="cuda")
     library, missing = opened(0)
     if library is None:
         raise SystemExit(missing)
     versions = f"torch {torch.__version__}, Triton {triton.__version__}, cuBLASLt {library.version}"
-    about = f"{torch.cuda.get_device_name()}, {versions}; Triton with `DISABLE_MMA_V3=1`."
+    about = f"{device}, {versions}; Triton with `DISABLE_MMA_V3=1`."
     print(about, HEADER, sep="\n", flush=True)
     lines = [HEADER]
     with torch.no_grad():

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from benchmarks.command import as_command, gpu_of_torch, needing_torch, positive
 
-from benchmarks.command import as_command, positive
+with needing_torch():
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
 from benchmarks.deployed_measuring import tuner_of
 from benchmarks.deployed_table import REGIMES
 from benchmarks.deployed_timing import Arm, Energy, Times, times
@@ -127,7 +129,7 @@ def main() -> int:
     add_out(options)
     given = options.parse_args()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    device, program = torch.cuda.get_device_name(), Program(given.rows)
+    device, program = gpu_of_torch(), Program(given.rows)
     problems = program.problems()
     restore_missing(given.db, given.backup)
     with Store.open(database_url(given.db), create=given.tune is not None) as store:

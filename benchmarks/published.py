@@ -195,6 +195,8 @@ def _commit_at_start() -> str:
 
 
 def _publishable(text: str) -> Path:
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
     try:
         _commit_at_start()
     except Unpublishable as refused:

@@ -17,9 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.deployed_measuring import Planted, ours, sets_of, theirs
 from benchmarks.deployed_table import mean
 from benchmarks.deployed_timing import Arm, Graph, behind, in_turn, launches_of
@@ -113,6 +115,7 @@ def main() -> int:
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     add_out(options)
     given = options.parse_args()
+    gpu_of_torch()
     heading = [
         f"Microseconds, operands rotating through {' / '.join(map(str, ROTATED_MB))} MB.\n",
         f"| problem | MB | regime | {' | '.join(ARMS)} |", "| --- " * (3 + len(ARMS)) + "|",

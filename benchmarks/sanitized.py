@@ -22,7 +22,7 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from benchmarks.command import as_command, positive
-from benchmarks.compile_space import EPILOGUES, draw_dtypes, legal_config
+from benchmarks.compile_space import EPILOGUES, check_target, draw_dtypes, legal_config
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.devices import DeviceProfile, profile_named
@@ -130,6 +130,7 @@ def main() -> int:
     given = options.parse_args()
     facts = open_device(0)
     device = profile_named(facts.name)
+    check_target(family_named(given.family), device)
     if given.planted:
         sample = planted(given.family)
         launch(sample, build(sample, facts.arch, UNMASKED[given.family]), device, Stream())

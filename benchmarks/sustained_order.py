@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.command import as_command
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
+from space.config import Config
 from space.enumerate import enumerate_all
 from space.families.common import starts_early
 from space.family import families_for
@@ -38,6 +39,7 @@ from tuner.studying.screening import Search
 from workers.build import Build
 from workers.builder import Builder
 from workers.cuda.bench import Bench
+from workers.cuda.outputs import SLOTS
 from workers.cuda.regimes import LONG, Rival, take_rounds, take_sustained
 from workers.measurement import Outcome, Policy
 
@@ -49,13 +51,16 @@ SCREENED: Final = 160
 FASTEST, IN_FULL = 40, 60
 TURNS: Final = 10
 
+#: A screened candidate, and the digest of its build.
+Screened = tuple[Trial, str]
+
 HEADER: Final = (
     "| problem | in full | rank correlation of sustained times with screening | with rounds | finalists "
     "| lost by screening | lost by rounds |\n| --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
-def screened(bench: Bench, builder: Builder, problem: Gemm, guidance: Guidance) -> list[tuple[Trial, str]]:
+def screened(bench: Bench, builder: Builder, problem: Gemm, guidance: Guidance) -> list[Screened]:
     """Correct candidates of our own families, fastest first, each with the digest of its build."""
     profile = bench.facts.profile
     spaces = enumerate_all(families_for(bench.facts.arch, problem), problem, profile)
@@ -72,6 +77,18 @@ def screened(bench: Bench, builder: Builder, problem: Gemm, guidance: Guidance) 
     return sorted(found, key=lambda each: each[0].median_us)
 
 
+def in_full(found: Sequence[Screened], finalists: Collection[Config]) -> list[Screened]:
+    """What is timed in full, as many as can be told apart: the finalists, and the fastest and the best of structures.
+
+    Args:
+        found: fastest first.
+    """
+    first = [each for each in found if each[0].config in finalists]
+    others = best_of_structures(found, lambda each: each[0].config, FASTEST, IN_FULL)
+    kept = [*first, *(each for each in others if each not in first)][:SLOTS]
+    return sorted(kept, key=found.index)
+
+
 def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     """One problem's line."""
     bench.prepare(problem, seed=1)
@@ -80,8 +97,7 @@ def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
     trials = [trial for trial, _ in found]
     search = Search(problem, bench.facts.name, [one.config for one in trials], Budget(), trials, guidance)
     finalists = {config for config in search.finalists() if not starts_early(config)}
-    chosen = best_of_structures(found, lambda each: each[0].config, FASTEST, IN_FULL)
-    chosen += [each for each in found if each[0].config in finalists and each not in chosen]
+    chosen = in_full(found, finalists)
     rivals = []
     for trial, digest in chosen:
         ready = bench.ready(trial.config, digest)

@@ -17,9 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
+from benchmarks.command import as_command, gpu_of_torch, needing_torch
 
-from benchmarks.command import as_command
+with needing_torch():
+    import torch
+
 from benchmarks.published import add_out, publish
 from gemmtune.torch import configure, gemm, kernels
 from tuner.evidence.store import Store
@@ -54,7 +56,7 @@ def main() -> None:
 
 def measured() -> tuple[str, float]:
     """The table, and the host microseconds of the slowest `gemm`."""
-    about = torch.cuda.get_device_name()
+    about = gpu_of_torch()
     lines = [f"{about}, torch {torch.__version__}, median of {BATCHES} batches of {CALLS} calls.", "",
              "| M×N×K, bf16 nt | config | gemm, µs | under the dispatcher, µs | torch.matmul, µs |",
              "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip

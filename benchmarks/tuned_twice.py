@@ -163,6 +163,8 @@ def main() -> None:
             raise WrongInput(f"{given.kept} has no file that ends in {ENDS[0]}: give a folder of --stores")
     else:
         pairs, skipped = measured(given)
+        if not pairs:
+            raise WrongInput(f"no problem was tuned twice: {skipped[0]}")
     text = summary(pairs, skipped)
     print(text, flush=True)
     lines = "\n".join([HEADER, *(pair.line for pair in pairs)])

@@ -122,6 +122,9 @@ class Bench:
     def outcome(self, ready: Any, outcome: Outcome, detail: str, *rest: Any) -> Any:  # noqa: ANN401
         return SimpleNamespace(config=ready.config, policy=rest[-1], outcome=outcome, detail=detail)
 
+    def failure(self, config: Config, digest: str, outcome: Outcome, detail: str, *, stage: str) -> Any:  # noqa: ANN401
+        return SimpleNamespace(config=config, stage=stage, policy=Policy.BURST, outcome=outcome, detail=detail)
+
 
 def own(tile_n: int, pdl: int = 0) -> Config:
     return FAMILY.config({"tile_n": tile_n, "pdl": pdl})

@@ -61,8 +61,9 @@ class Round(Protocol):
         Returns:
             One `final` measurement per rival and policy, by policy. Under `burst` all rivals are measured; under the
             others those that lead by it, with each library's first choice and best. Within a policy a library's
-            candidates come last, its first choice first; there is none where the library is not installed. Sample i of
-            every measurement of a policy is from turn i; rivals that fall behind end earlier.
+            candidates come last, its first choice first; there is none where the library is not installed. What failed
+            before it was timed has one measurement. Sample i of every measurement of a policy is from turn i; rivals
+            that fall behind end earlier.
         """
         ...
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.command import as_command, positive
+from benchmarks.command import as_command, needing_torch, positive
 from benchmarks.model import parts
 from benchmarks.published import add_out
 from tuner.tables.exporters.guard import MIN_GAIN
@@ -29,7 +29,8 @@ def main() -> int:
     if given.merge:
         return parts.merged(given.merge, given.out)
     # Parts are joined where there is no torch.
-    from benchmarks.model.measuring import measure
+    with needing_torch():
+        from benchmarks.model.measuring import measure
 
     return measure(given)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.command import gpu_of_torch
 from benchmarks.model import parts, tuning
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Layers, Phase
 from benchmarks.model.comparing import (
@@ -53,6 +54,8 @@ HOST_TURNS = 7
 
 def measure(given: argparse.Namespace) -> int:
     """Prints and keeps the tables of the blocks that the part of `--json` lacks."""
+    if given.device == "cuda":
+        gpu_of_torch()
     part = parts.Part.read(given.json) if given.json and given.json.exists() else parts.Part()
     # A store that is resumed is an input; one that this command made is not.
     made = command_of("model") in part.commands

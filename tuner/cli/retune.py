@@ -91,11 +91,13 @@ def _workers(store: Store, device: str, opened: ExitStack) -> Iterator[tuple[Wor
 def _say_left_out(stored: Sequence[tuple[str, str]], compared: Sequence[tuple[str, str]]) -> None:
     """Says of which devices the store has bests that nothing here compares: they may be stale, and are in no count."""
     for name, kind in stored:
-        if (name, kind) not in compared:
-            how = f"replayed; --device with a recording of an {name} compares them"
-            if kind == "cuda":
-                how = f"measured on a GPU; only a machine with an {name} compares them"
-            notes.print(f"left out: bests of {name} that were {how}")
+        if (name, kind) in compared:
+            continue
+        if kind == "cuda":
+            measured, compares = "measured on a GPU", f"only a machine with an {name}"
+        else:
+            measured, compares = "replayed", f"--device with a recording of an {name}"
+        notes.print(f"left out: bests of {name} that were {measured}; {compares} compares them")
 
 
 def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:

@@ -170,25 +170,32 @@ def _check(best: Best) -> None:
         ValueError: a time, a ratio or an energy is no positive number, a count is no count, or a version, the device,
             the build or the note is no text.
     """
-    measurement, provenance = best.winner.measurement, best.winner.provenance
+    measurement, by = best.winner.measurement, best.winner.provenance
     ratios = [each for each in (best.versus_first, best.versus_best) if each is not None]
-    numbers = [*measurement.samples_us, *(number for each in ratios for number in (each.value, each.low, each.high))]
-    for number in numbers:
-        if not isinstance(number, int | float) or not 0 < number < math.inf:
-            raise ValueError(f"{best.problem.key} has {repr(number)[:80]} for a time or a ratio")
-    joules = measurement.product_joules
-    if joules is not None and not (isinstance(joules, int | float) and 0 < joules < math.inf):
-        raise ValueError(f"{best.problem.key} has {repr(joules)[:80]} for an energy")
-    for count in (best.tried, *best.failed.values()):
-        if not isinstance(count, int) or count < 0:
-            raise ValueError(f"{best.problem.key} has {repr(count)[:80]} for a count of candidates")
-    versions = provenance.driver, provenance.nvrtc, provenance.cublaslt, provenance.kernel_source_digest
-    for version in versions:
-        if not isinstance(version, str):
-            raise ValueError(f"{best.problem.key} has {repr(version)[:80]} for a version")
-    for text in (best.device, measurement.build_digest, measurement.note):
-        if not isinstance(text, str):
-            raise ValueError(f"{best.problem.key} has {repr(text)[:80]} for a device, a build or a note")
+    times = [*measurement.samples_us, *(number for each in ratios for number in (each.value, each.low, each.high))]
+    joules = [] if measurement.product_joules is None else [measurement.product_joules]
+    versions = (by.driver, by.nvrtc, by.cublaslt, by.kernel_source_digest)
+    texts = (best.device, measurement.build_digest, measurement.note)
+    for values, right, what in (
+        (times, _is_positive, "a time or a ratio"), (joules, _is_positive, "an energy"),
+        ((best.tried, *best.failed.values()), _is_count, "a count of candidates"),
+        (versions, _is_text, "a version"), (texts, _is_text, "a device, a build or a note"),
+    ):  # fmt: skip
+        for value in values:
+            if not right(value):
+                raise ValueError(f"{best.problem.key} has {repr(value)[:80]} for {what}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def library_in(document: Mapping[str, Any], path: Path) -> frozenset[str]:

@@ -56,6 +56,7 @@ class Finals:
         self._bench = bench
         self._rivals: list[Rival] = []
         self._unlisted: list[Rival] = []
+        self._failed: list[Measurement] = []
 
     def add(self, config: Config, digest: str) -> str:
         """Loads and verifies a rival; returns why it is wrong, empty where it is right.
@@ -75,13 +76,13 @@ class Finals:
         for config in self._bench.baselines:
             if len(self._rivals) + len(self._unlisted) == SLOTS:
                 break
-            if (rival := self._baseline(config)) is not None:
-                self._rivals.append(rival)
+            self._add_baseline(config)
         self._rivals += self._unlisted
         self._unlisted = []
 
     def run(self, turns: int) -> list[Measurement]:
-        """Times the rivals; returns one measurement for each rival and policy, by policy, in the order of addition.
+        """Times the rivals; returns one measurement for each rival and policy, by policy, in the order of addition, and
+        behind them one for each of the libraries' candidates that failed before.
 
         Args:
             turns: fewest turns under `chain` where it decides; `rounds`, and `chain` elsewhere, take a third.
@@ -106,6 +107,7 @@ class Finals:
                 take_chained(bench, [*early, *fastest_plain, *library], turns, Policy.CHAIN_PDL)
         for policy in Policy:
             measured += [self._measured(rival, policy) for rival in self._rivals if policy in rival.taken]
+        measured += self._failed
         self.drop()
         return measured
 
@@ -113,7 +115,7 @@ class Finals:
         """Frees the rivals."""
         for rival in (*self._rivals, *self._unlisted):
             rival.ready.discard()
-        self._rivals, self._unlisted = [], []
+        self._rivals, self._unlisted, self._failed = [], [], []
 
     def _leaders(self, rivals: Sequence[Rival]) -> list[Rival]:
         """The rivals that take part in everything, in the order of addition."""
@@ -164,15 +166,19 @@ class Finals:
                 ready.discard()
         return (None, verdict.reason) if verdict.reason else (Rival(ready, verdict), "")
 
-    def _baseline(self, config: Config) -> Rival | None:
+    def _add_baseline(self, config: Config) -> None:
+        rival, outcome = None, Outcome.WRONG_RESULT
         try:
-            rival, _ = self._verified(self._bench.ready(config, ""))
+            rival, reason = self._verified(self._bench.ready(config, ""))
         except CudaError as error:
             if error.sticky:
                 raise
             # A library may refuse some of its own candidates when they run.
-            return None
-        return rival
+            outcome, reason = Outcome.LAUNCH, str(error)
+        if rival is None:
+            self._failed.append(self._bench.failure(config, "", outcome, reason, stage="final"))
+        else:
+            self._rivals.append(rival)
 
 
 def _quickest(rivals: Sequence[Rival], first: Rival | None) -> list[Rival]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.command import as_command, reading
+from benchmarks.command import as_command, needing_torch, reading
 
 NOWHERE = "{folder}/nowhere"
 DEV = "benchmarks/problems/dev.json"
@@ -86,6 +86,12 @@ def folder(tmp_path: Path) -> Path:
         (f"search --plot {NOWHERE}/x.svg", "nowhere is no folder: name a file in one"),
         ("search --plot {folder}/x.svg", "x.svg needs matplotlib, which is not here"),
         ("search --strategies random --problems 3x3", "none of 3x3 is in recorded/h200"),
+        ("compile_space --arch sm_80", "sm90_wgmma has no kernel for sm_80: it compiles for sm_90a"),
+        ("kill_worker 3x3", "shape '3x3' is not MxNxK"),
+        ("kill_worker 64x64x64 --device nope", "`gemmtune tune 64x64x64 --device nope .*` measures nothing here"),
+        (f"finals {NOWHERE} --deployed {{folder}}/numbers.json", "numbers.json is not a part that --json kept"),
+        ("tuned_twice bf16:64x64x64 --seconds 0", "no problem was tuned twice: bf16 nt 64x64x64: no time was left"),
+        ("estimate --out {folder}", "argument --out: .* is a folder: name a file in it"),
         ("fleet --problems 0", "argument --problems: 0 is too few: give 1 or more"),
         ("fleet --devices recorded:h200", "recorded:h200 is the only device"),
     ],
@@ -110,6 +116,18 @@ def test_a_file_that_is_something_else_is_named(
     assert str(folder / name) in ended(capsys, monkeypatch, f"{command} {folder / name}")
 
 
+@pytest.mark.parametrize("command", [
+    "agreement", "algorithm_round_trip", "cpp_bundle", f"deployed {DEV} --db x", "floors", "mma_rivals", "model",
+    "policies", "rotation", "torch_overhead",
+])
+def test_without_torch_what_needs_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    said = "torch is not here, and nothing is measured without it: install the extra `torch`"
+    assert ended(capsys, monkeypatch, command) == said
+
+
 def test_a_defect_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         as_command(lambda: 1 // 0)
@@ -119,6 +137,8 @@ def test_a_defect_keeps_its_traceback() -> None:
         as_command(lambda: _raise(FileNotFoundError(2, "No such file", "/tmp/of-its-own")))
     with pytest.raises(ZeroDivisionError), reading(Path("x"), "a part"):
         _raise(ZeroDivisionError())
+    with pytest.raises(ModuleNotFoundError, match="gone"), needing_torch():
+        _raise(ModuleNotFoundError("gone", name="benchmarks.gone"))
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, None), (0, 0), (1, 1)])

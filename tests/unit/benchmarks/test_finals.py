@@ -172,6 +172,17 @@ def test_energy_is_that_of_long_products_whose_counter_said_something(finals: Fi
     assert [line.rpartition("| ")[0] for line in orders([finals])][-1].endswith("| 1.00 ")
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_energy_of_one_side_alone_is_compared_with_nothing(finals: Finals, own: bool) -> None:
+    sustained = finals.by_policy[Policy.SUSTAINED]
+    for key, one in sustained.items():
+        if is_own(one.config) is not own:
+            sustained[key] = replace(one, product_joules=None)
+    (said,) = energy([finals])
+    assert f"{4 if own else 1} rivals: 700 W (median)" in said
+    assert "flop" not in said
+
+
 def in_torch(own: float, library: float) -> Row:
     us = {"torch": {}, "own": {"alone": own, "chain": 1.0}, "library": {"alone": library, "chain": 1.0}}
     return Row("sq4096_bf16", "square", "4096x4096x4096", "bf16", 1.0, "", us, {}, 1.0)

@@ -1,14 +1,19 @@
-"""Problems shared among devices come back in their order."""
+"""What is timed in full, and problems shared among devices, which come back in their order."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from benchmarks.sustained_order import HEADER, rank_correlation, shared, summary
+from benchmarks.sustained_order import FASTEST, HEADER, in_full, rank_correlation, shared, summary
+from tests.support import FAMILY
+from tuner.studying.records import Trial
+from workers.cuda.outputs import SLOTS
+from workers.measurement import Outcome
 
 
 def line(problem: str, correlation: float) -> str:
@@ -44,6 +49,17 @@ def test_lines_come_in_the_order_of_the_problems(child: Path, count: int) -> Non
 def test_a_process_that_fails_ends_the_table(child: Path) -> None:
     with pytest.raises(SystemExit, match="a process failed"):
         shared(["a", "broken"], [0, 1])
+
+
+def test_no_more_are_timed_in_full_than_can_be_told_apart_and_every_finalist_is() -> None:
+    tiles = product((64, 128, 192, 256), range(64, 264, 8))
+    configs = [FAMILY.config({"tile_m": tile_m, "tile_n": tile_n}) for tile_m, tile_n in tiles]
+    found = [(Trial(config, Outcome.CORRECT, float(us)), "") for us, config in enumerate(configs, 1)]
+    finalists = {trial.config for trial, _ in found[-10:]}
+    chosen = in_full(found, finalists)
+    assert len(chosen) == SLOTS
+    assert finalists < {trial.config for trial, _ in chosen}
+    assert chosen[:FASTEST] == found[:FASTEST]
 
 
 def test_ranks_are_correlated_not_times() -> None:

@@ -228,6 +228,27 @@ def test_descriptions_of_a_call_are_freed_with_it(monkeypatch: pytest.MonkeyPatc
     assert len(freed) == 5
 
 
+def test_descriptions_of_a_refused_product_are_freed() -> None:
+    class Refusing(Recorder):
+        """Refuses the second matrix of a batch."""
+
+        freed = 0
+
+        def matrix_layout_set_attribute(self, layout: int, attribute: str, address: int, size: int) -> None:
+            if layout == 2:
+                raise self.cuBLASLtError("no such batch")
+
+        def matrix_layout_destroy(self, _: int) -> None:
+            self.freed += 1
+
+        matmul_desc_destroy = matrix_layout_destroy
+
+    lt = Refusing()
+    with pytest.raises(CudaError, match="no such batch"):
+        cublaslt.Matmul(library_of(lt), Gemm.of(16, 16, 16, batch=2))
+    assert (len(lt.layouts), lt.freed) == (2, 3), "two layouts, and the product itself"
+
+
 def test_scales_of_a_call_are_read_on_the_device() -> None:
     lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="alpha")
     ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
@@ -282,6 +303,25 @@ def test_a_config_is_run_by_the_version_that_measured_it(monkeypatch: pytest.Mon
     assert cublaslt.as_measured(config, "130200", 0) == (None, "planted")
     said = f"{config.key} was measured with cuBLASLt 120800, and 130200 is loaded here: tune again with it"
     assert cublaslt.as_measured(config, "120800", 1) == (None, said)
+
+
+def test_a_library_that_could_not_be_opened_is_tried_again_and_one_that_is_open_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handles = [OSError("full"), library_of(Recorder())]
+
+    def made() -> Any:  # noqa: ANN401
+        if isinstance(one := handles.pop(0), OSError):
+            raise one
+        return one
+
+    monkeypatch.setattr(cublaslt, "Handle", made)
+    cublaslt._handle.cache_clear()
+    assert cublaslt.opened(1) == (None, "cuBLASLt can't be used (OSError: full)")
+    (opened, missing), again = cublaslt.opened(1), cublaslt.opened(1)
+    cublaslt._handle.cache_clear()
+    assert (missing, again, handles) == ("", (opened, ""), [])
+    assert opened is not None
 
 
 def test_a_call_of_what_the_library_has_not_is_refused() -> None:

@@ -41,11 +41,14 @@ def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]
     ]
 
 
-def test_refused_and_wrong_candidates_of_the_library_do_not_take_part() -> None:
+def test_refused_and_wrong_candidates_of_the_library_do_not_take_part_and_are_told() -> None:
     bench = Bench([REFUSED, 4.0, WRONG, 3.0, REFUSED, REFUSED_LATER])
-    measured = ran(bench, [])
+    *measured, first, wrong, another, later = ran(bench, [])
     assert [one.config.number("rank") for one in measured if one.policy is Policy.BURST] == [1, 3]
     assert bench.discarded == 4, "two that took part, one wrong and one refused"
+    refused = (Outcome.LAUNCH, "cublasLtMatmul: CUDA_ERROR_NOT_SUPPORTED")
+    told = {one.config.number("rank"): (one.outcome, one.detail) for one in (first, wrong, another, later)}
+    assert told == {0: refused, 2: (Outcome.WRONG_RESULT, "wrong"), 4: refused, 5: refused}
 
 
 def test_a_finalist_that_is_refused_keeps_nothing_loaded() -> None:

@@ -58,14 +58,19 @@ class Handle:
         return Buffer.allocate(WORKSPACE_BYTES)
 
 
-@cache
 def opened(device: int = 0) -> tuple[Handle | None, str]:
     """The handle of this process on a device, which must be current; None and the reason where there is no library."""
     try:
-        return Handle(), ""
+        return _handle(device), ""
     except Exception as error:
-        # Not installed, or not loadable here; users see the reason.
+        # Not installed, or not loadable here; users see the reason. The next caller tries again: the card may have
+        # been full, or the library come since.
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error})"
+
+
+@cache
+def _handle(device: int) -> Handle:
+    return Handle()
 
 
 def as_measured(config: Config, version: str, device: int) -> tuple[Handle | None, str]:
@@ -120,6 +125,7 @@ class Matmul:
         self.whole = problem.dtype_acc == "s32"
         product = product_of(problem, strides)
         self._types = product.compute, product.scalar, *(each.dtype for each in product.matrices)
+        self._operands: list[int] = []
         self._descriptor = library.lt.matmul_desc_create(product.compute, product.scalar)
         try:
             for name, value in product.operation.items():
@@ -127,9 +133,10 @@ class Matmul:
             if problem.scales:
                 # The heuristic asks whether there are scales, and reads none.
                 self.set_scales(_SOMEWHERE, _SOMEWHERE)
-            self._operands = tuple(map(self._layout, product.matrices))
+            for matrix in product.matrices:
+                self._describe(matrix)
         except library.lt.cuBLASLtError as error:
-            library.lt.matmul_desc_destroy(self._descriptor)
+            self.free()
             raise CudaError(f"cuBLASLt takes no such product ({error})", _REFUSED) from error
 
     @cached_property
@@ -229,9 +236,10 @@ class Matmul:
         held = ctypes.create_string_buffer(value.to_bytes(size_bytes, "little"), size_bytes)
         self._library.lt.matmul_desc_set_attribute(self._descriptor, attribute, ctypes.addressof(held), size_bytes)
 
-    def _layout(self, matrix: Matrix) -> int:
+    def _describe(self, matrix: Matrix) -> None:
         lt = self._library.lt
-        layout = lt.matrix_layout_create(matrix.dtype, matrix.rows, matrix.columns, matrix.line)
+        layout = int(lt.matrix_layout_create(matrix.dtype, matrix.rows, matrix.columns, matrix.line))
+        self._operands.append(layout)
         if matrix.batch > 1:
             for attribute, value, kind in (
                 (lt.MatrixLayoutAttribute.BATCH_COUNT, matrix.batch, np.int32),
@@ -239,7 +247,6 @@ class Matmul:
             ):
                 held = np.array([value], dtype=kind)
                 lt.matrix_layout_set_attribute(layout, attribute, held.ctypes.data, held.nbytes)
-        return int(layout)
 
     @cached_property
     def _results(self) -> tuple[Result, ...]:
