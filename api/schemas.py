@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from api.derived import FromAttributes
 from api.patterns import PRINTABLE
+from api.problem_schemas import DIGITS as DIGITS
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
@@ -48,7 +49,7 @@ def _in_utc(moment: datetime) -> datetime:
 #: The largest id of a row that every database has.
 MOST_NUMBER: Final = 2**31 - 1
 #: A row's id in a body or a query, and in a path.
-Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+Number = Annotated[int, Field(ge=1, le=MOST_NUMBER), DIGITS]
 NumberPath = Annotated[int, Path(ge=1, le=MOST_NUMBER)]
 #: A moment in ISO 8601.
 Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]

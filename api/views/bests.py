@@ -12,7 +12,7 @@ from api.derived import FromAttributes, fields_of
 from api.devices import DevicePath, card, no_bests_of
 from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
-from api.schemas import Absent, DeviceName, Strict
+from api.schemas import DIGITS, Absent, DeviceName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from tuner.evidence import changes
@@ -28,7 +28,7 @@ class BestColumnsQuery(Strict):
     device: DeviceName
     policy: Policy | Absent = None
     after: Annotated[
-        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since")
+        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since"), DIGITS
     ] = 0
 
 

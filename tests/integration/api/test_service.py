@@ -123,6 +123,8 @@ class TestBest:
             ({"m": 0}, "malformed-request", 'greater than or equal to 1, not "0"'),
             ({"m": -4}, "malformed-request", 'not "-4"'),
             ({"m": "x"}, "malformed-request", 'not "x"'),
+            ({"m": "40.0"}, "malformed-request", 'give a whole number in digits, as in 4096, not "40.0"'),
+            ({"m": " 40"}, "malformed-request", 'not " 40"'),
             ({"m": 2**31}, "malformed-request", "m"),
             ({"dtype": "bf17"}, "bad-input", "bf17"),
             ({"layout": "xx"}, "bad-input", "xx"),
