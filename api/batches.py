@@ -20,7 +20,7 @@ from api.device_bests import CachedBest
 from api.http_errors import FieldError, HttpError
 from api.json_bodies import large_json
 from api.problem_schemas import ProblemIn
-from api.schemas import BestOut, DeviceName, Strict, too_many
+from api.schemas import BestOut, DeviceName, PolicyName, Strict, too_many
 from space.errors import ProblemError
 from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem, ProblemKind
@@ -38,8 +38,6 @@ _CHUNK_ANSWERS: Final = 56
 CHUNKS_AT_ONCE: Final = 4
 
 _PROBLEMS: Final = TypeAdapter(list[ProblemIn])
-#: A policy by its name: a batch is validated strictly, and a strict enumeration takes no text.
-PolicyName: TypeAlias = Literal["sustained", "burst", "chain", "chain_pdl", "rounds"]
 Answers: TypeAlias = list[CachedBest | RenderedAnswer | None]
 
 
@@ -74,7 +72,7 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
     """
     batch, given = _parsed(body)
     device = answer_service.device(batch.device)
-    if policy := policy_of(Policy(batch.policy) if batch.policy else None, batch.neighbours):
+    if policy := policy_of(batch.policy, batch.neighbours):
         return _under(policy, answer_service, device, batch.require, given, rest)
     answers = _known(answer_service, device, [_plain_key(one) for one in given], rest)
     others = [place for place, found in enumerate(answers) if found is None]

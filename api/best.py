@@ -20,10 +20,9 @@ from api.http_errors import HttpError, not_json, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemQuery
-from api.schemas import BestOut, DeviceName
+from api.schemas import BestOut, DeviceName, PolicyName
 from api.thread_routes import ThreadRoute
 from tuner.answering.answers import policy_of
-from tuner.evidence.records import Policy
 from tuner.evidence.tokens import Scope
 from tuner.hints import tune_command
 
@@ -37,7 +36,7 @@ class BestQuery(ProblemQuery):
 
     device: DeviceName | Absent = None
     require: Literal["any", "measured"] = "any"
-    policy: Policy | Absent = None
+    policy: PolicyName | Absent = None
     neighbours: Literal["plain", "pdl"] = "plain"
 
 
