@@ -210,6 +210,8 @@ class TestExplain:
             ({"problem": ASKED, "knobs": {"tile": 128}}, "bad-input"),
             ({"problem": ASKED, "arch": "sm_90"}, "bad-input"),
             ({"problem": ASKED, "family": "sm70"}, "bad-input"),
+            ({"problem": ASKED, "family": ""}, "bad-input"),
+            ({"problem": ASKED, "device": ""}, "bad-input"),
             ([], "malformed-request"),
         ],
     )
