@@ -346,7 +346,9 @@ class TestService:
     def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
         for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
             problem_of(http.post(path, content=b"{}", headers=headers), 415, "not-json")
-        problem_of(http.post(path, json=[]), 422, "malformed-request")
+        for kind in ("application/json", "application/merge-patch+json"):
+            wrong = http.post(path, content=b"[]", headers={"Content-Type": kind})
+            problem_of(wrong, 422, "malformed-request")
 
     def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
         assert http.get("/healthz", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
