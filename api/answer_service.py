@@ -39,6 +39,7 @@ class RenderedAnswer:
 
     answer: bytes
     source: Source
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +144,18 @@ class AnswerService:
         return computed
 
     def measured_answer(
-        self, problem: Problem, device: str, policy: Policy | None = None
+        self, problem: Problem, device: str, policy: Policy | None = None, only: bool = False
     ) -> CachedBest | RenderedAnswer | None:
-        """The answer that was measured with today's kernel; None without one."""
+        """The answer that was measured with today's kernel; None without one.
+
+        Args:
+            only: under no other policy.
+        """
         known = self._known(problem, device, policy)
         if known is None:
             self.count_misses([problem], device)
+        if only and isinstance(known, RenderedAnswer) and known.policy is not policy:
+            return None
         return known if known and known.source == "measured" else None
 
     def count_misses(self, problems: Iterable[Problem], device: str) -> None:
@@ -196,4 +203,4 @@ class AnswerService:
 
 
 def _rendered(found: Answer) -> RenderedAnswer:
-    return RenderedAnswer(canonical(document(found)), found.source)
+    return RenderedAnswer(canonical(document(found)), found.source, found.policy)

@@ -80,8 +80,9 @@ class TestBatch:
         body: dict[str, Any] = {"problems": problems, "policy": "rounds"}
         singles = [http.get("/v1/best", params=problem | {"policy": "rounds"}).json() for problem in problems]
         assert http.post("/v1/best:batch", json=body).json() == {"items": singles, "unanswered": []}
-        required = http.post("/v1/best:batch", json=body | {"require": "measured"}).json()
-        assert [item and item["source"] for item in required["items"]] == ["measured", None]
+        for policy, sources in (("burst", ["measured", None]), ("rounds", [None, None])):
+            required = http.post("/v1/best:batch", json=body | {"require": "measured", "policy": policy}).json()
+            assert [item and item["source"] for item in required["items"]] == sources
         monkeypatch.setattr("api.batches._COMPUTING_SECONDS", -1.0)
         assert http.post("/v1/best:batch", json=body).json()["unanswered"] == [0, 1]
 
