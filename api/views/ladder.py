@@ -85,7 +85,7 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     """The best known config of one weight at every M. Measured times that contradict each other are cliffs."""
     answer_service: AnswerService = request.app.state.answer_service
     ms = [int(part) for part in query.ms.split(",")] if query.ms else MS
-    device, problem = answer_service.device(query.device), query.problem()
+    device, problem = await views.device(request, query.device), query.problem()
     bests, model = answer_service.snapshot, partial(answer_service.model_of, device)
     return await views.keep(
         request, ("ladder", problem.key, device, tuple(ms)),
