@@ -22,7 +22,7 @@ from space.family import family_for, family_named
 from space.plug import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from tuner.answering.grounds import taken
+from tuner.answering.grounds import expected, taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import changed_since, staleness
 from tuner.counts import counted
@@ -274,24 +274,7 @@ class _Question:
 
     def grounds(self, config: Config) -> tuple[str, ...]:
         """Sentences that say what the prediction of a config's time is based on."""
-        model = self.judge.learned(config.family)
-        # A model that this very card taught has learned its times, whatever its profile knows of its rates.
-        if not self.profile.measured and (model is None or not model.learned_here):
-            rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
-            if model is None:
-                return (rates,)
-            return rates, f"configs are ranked as on {model.facts.device}, which has the same multiprocessors"
-        if model is None and not family_named(config.family).grounded:
-            return (f"the analytic model of {config.family}, whose errors too few measurements show",)
-        if model is None:
-            return ("the analytic model's errors on recorded problems",)
-        facts = model.facts
-        learned = (
-            f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on "
-            f"{' and '.join(model.devices)}; on problems left out its first choice reached {facts.held_out_share:.1%} "
-            f"of the best measured, at least {facts.held_out_worst:.1%}"
-        )
-        return learned, model.domain(self.problem).sentence
+        return expected(self.problem, self.profile, config, self.judge.learned(config.family))
 
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal.
