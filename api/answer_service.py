@@ -39,6 +39,7 @@ class RenderedAnswer:
 
     answer: bytes
     source: Source
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class _WithStore:
         for served in self.snapshot.neighbours(problem, device):
             under = self._under(policy, served.problem, device) if policy not in (None, served.policy) else None
             yield under if under and under.device_kind == served.device_kind else served
+
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        return self.snapshot.wrong(problem, device)
 
     def _under(self, policy: Policy | None, problem: Problem, device: str) -> Best | None:
         """The store's best under a policy; like the snapshot, without what only another version reads."""
@@ -135,7 +139,8 @@ class AnswerService:
             return known
         snapshot = self.snapshot
         if policy is None:
-            computed = self._computed(problem, device, snapshot.version_of(device), self.model_of(device).version)
+            versions = snapshot.version_of(device), self.model_of(device).version, snapshot.wrong(problem, device)
+            computed = self._computed(problem, device, *versions)
         else:
             bests, model = _WithStore(snapshot, self._follower.store), self.model_of(device).model
             computed = _rendered(answer(bests, problem, device, policy, model, self.recordings))
@@ -143,12 +148,18 @@ class AnswerService:
         return computed
 
     def measured_answer(
-        self, problem: Problem, device: str, policy: Policy | None = None
+        self, problem: Problem, device: str, policy: Policy | None = None, only: bool = False
     ) -> CachedBest | RenderedAnswer | None:
-        """The answer that was measured with today's kernel; None without one."""
+        """The answer that was measured with today's kernel; None without one.
+
+        Args:
+            only: under no other policy.
+        """
         known = self._known(problem, device, policy)
         if known is None:
             self.count_misses([problem], device)
+        if only and isinstance(known, RenderedAnswer) and known.policy is not policy:
+            return None
         return known if known and known.source == "measured" else None
 
     def count_misses(self, problems: Iterable[Problem], device: str) -> None:
@@ -171,7 +182,8 @@ class AnswerService:
         """The answer that is not measured.
 
         Args:
-            _: versions of what else it depends on, for the cache: the device's bests, and the model.
+            _: what else it depends on, for the cache: versions of the device's bests and of the model, and what was
+                found wrong.
         """
         model = self.model_of(device).model
         return _rendered(answer(self.snapshot, problem, device, model=model, recordings=self.recordings))
@@ -196,4 +208,4 @@ class AnswerService:
 
 
 def _rendered(found: Answer) -> RenderedAnswer:
-    return RenderedAnswer(canonical(document(found)), found.source)
+    return RenderedAnswer(canonical(document(found)), found.source, found.policy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Literal, TypeAlias
 
 import orjson
@@ -20,7 +20,7 @@ from api.device_bests import CachedBest
 from api.http_errors import FieldError, HttpError
 from api.json_bodies import large_json
 from api.problem_schemas import ProblemIn
-from api.schemas import BestOut, DeviceName, Strict, too_many
+from api.schemas import BestOut, DeviceName, PolicyName, Strict, too_many
 from space.errors import ProblemError
 from space.kind import DEFAULT_KIND, KINDS
 from space.problem import Problem, ProblemKind
@@ -38,9 +38,8 @@ _CHUNK_ANSWERS: Final = 56
 CHUNKS_AT_ONCE: Final = 4
 
 _PROBLEMS: Final = TypeAdapter(list[ProblemIn])
-#: A policy by its name: a batch is validated strictly, and a strict enumeration takes no text.
-PolicyName: TypeAlias = Literal["sustained", "burst", "chain", "chain_pdl", "rounds"]
 Answers: TypeAlias = list[CachedBest | RenderedAnswer | None]
+_Find: TypeAlias = Callable[[Problem, str, Policy], CachedBest | RenderedAnswer | None]
 
 
 class BatchIn(Strict):
@@ -74,8 +73,11 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
     """
     batch, given = _parsed(body)
     device = answer_service.device(batch.device)
-    if policy := policy_of(Policy(batch.policy) if batch.policy else None, batch.neighbours):
-        return _under(policy, answer_service, device, batch.require, given, rest)
+    if policy := policy_of(batch.policy, batch.neighbours):
+        find: _Find = answer_service.answer
+        if batch.require == "measured":
+            find = partial(answer_service.measured_answer, only=batch.policy is not None)
+        return _under(policy, find, device, given, rest)
     answers = _known(answer_service, device, [_plain_key(one) for one in given], rest)
     others = [place for place, found in enumerate(answers) if found is None]
     asked = _validated(given, others, rest)
@@ -95,13 +97,9 @@ def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], No
     return answers
 
 
-def _under(
-    policy: Policy, answer_service: AnswerService, device: str, required: str, given: list[Any],
-    rest: Callable[[], None],
-) -> Answers:  # fmt: skip
+def _under(policy: Policy, find: _Find, device: str, given: list[Any], rest: Callable[[], None]) -> Answers:
     """The answers under a named policy, from the store: as many as there is time for."""
     problems = _problems(list(enumerate(_validated(given, list(range(len(given))), rest))))
-    find = answer_service.measured_answer if required == "measured" else answer_service.answer
     answers: Answers = [None] * len(problems)
     until = time.monotonic() + _COMPUTING_SECONDS
     for place, problem in enumerate(problems):

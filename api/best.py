@@ -20,10 +20,9 @@ from api.http_errors import HttpError, not_json, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemQuery
-from api.schemas import BestOut, DeviceName
+from api.schemas import BestOut, DeviceName, PolicyName
 from api.thread_routes import ThreadRoute
 from tuner.answering.answers import policy_of
-from tuner.evidence.records import Policy
 from tuner.evidence.tokens import Scope
 from tuner.hints import tune_command
 
@@ -37,7 +36,7 @@ class BestQuery(ProblemQuery):
 
     device: DeviceName | Absent = None
     require: Literal["any", "measured"] = "any"
-    policy: Policy | Absent = None
+    policy: PolicyName | Absent = None
     neighbours: Literal["plain", "pdl"] = "plain"
 
 
@@ -47,20 +46,24 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
 
     An untuned shape gets an answer, too: `source` says whether the config was `measured`, was measured with a kernel
     that has changed since (`stale`), comes from the `nearest` measured shape, or is `predicted`. With
-    `require=measured` anything but a measured config is a 404. `policy` names the timing policy; `neighbours=pdl` asks
-    for the config for neighbours that let the next kernel start early.
+    `require=measured` anything but a measured config is a 404. `policy` names the timing policy, and with
+    `require=measured` no other one will do; `neighbours=pdl` asks for the config for neighbours that let the next
+    kernel start early.
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
     policy = policy_of(query.policy, query.neighbours)
     found: CachedBest | RenderedAnswer | None
     if query.require == "measured":
-        found = answer_service.measured_answer(problem, device, policy)
+        found = answer_service.measured_answer(problem, device, policy, only=query.policy is not None)
     else:
         found = answer_service.answer(problem, device, policy)
     if found is None:
-        detail = (f"{problem.shape} was not measured with today's kernels on {device}: run `{tune_command(problem)}`, "
-                  "or leave out require=measured for an answer from what is known")  # fmt: skip
+        under = f" under {query.policy}" if query.policy else ""
+        detail = (
+            f"{problem.shape} was not measured{under} with today's kernels on {device}: run `{tune_command(problem)}`, "
+            "or leave out require=measured for an answer from what is known"
+        )
         raise HttpError(404, "not-measured", detail)
     request.app.state.metrics.answered(found.source)
     return Response(found.answer, media_type=_JSON)

@@ -42,10 +42,11 @@ class ExplainIn(Body):
         Raises:
             SpaceError: an unknown device, arch, family or knob, or a malformed problem.
         """
-        device = profile_named(self.device) if self.device else reference_profile(arch_named(self.arch).name)
+        device = reference_profile(arch_named(self.arch).name) if self.device is None else profile_named(self.device)
         problem = self.problem.problem()
-        family = family_named(self.family) if self.family else family_with(device.arch.name, self.knobs, problem)
-        return family, problem, config_asked(family, problem, self.knobs, device), device
+        knobs = self.knobs
+        family = family_with(device.arch.name, knobs, problem) if self.family is None else family_named(self.family)
+        return family, problem, config_asked(family, problem, knobs, device), device
 
 
 @fields_of(

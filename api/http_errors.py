@@ -184,7 +184,8 @@ def _why_not_json(entry: Mapping[str, Any]) -> str:
 def not_json(request: Request) -> HttpError | None:
     """The refusal of a body that is not sent as JSON; None if it is."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given == "application/json":
+    # The framework reads both.
+    if given == "application/json" or (given.startswith("application/") and given.endswith("+json")):
         return None
     return HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as application/json")
 

@@ -54,7 +54,7 @@ async def get_importance(
 ) -> Response:
     """The knobs that decided a tuned problem, the cost of each single change of the winner, and the runners-up."""
     answer_service: AnswerService = request.app.state.answer_service
-    device, problem = answer_service.device(query.device), query.problem()
+    device, problem = await views.device(request, query.device), query.problem()
     model = partial(answer_service.model_of, device)
     return await views.keep(
         request, ("importance", problem.key, device),

@@ -12,13 +12,13 @@ from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.patterns import PRINTABLE
 from api.problem_schemas import ProblemFilter
-from api.schemas import Absent, DeviceName, MeasurementOut
+from api.schemas import Absent, DeviceName, MeasurementOut, PolicyName
 from api.thread_routes import ThreadRoute
 from space.errors import ProblemError
 from space.kind import problem_from_key
 from space.problem import Problem
 from tuner.evidence.known_devices import check_known
-from tuner.evidence.records import Outcome, Policy
+from tuner.evidence.records import Outcome
 from tuner.evidence.store import Store
 
 router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))], route_class=ThreadRoute)
@@ -30,7 +30,7 @@ class MeasurementsQuery(PageQuery, ProblemFilter):
     problem: Annotated[str, Field(max_length=300, pattern=PRINTABLE, description="problem key")] | Absent = None
     device: DeviceName | Absent = None
     outcome: Outcome | Absent = None
-    policy: Policy | Absent = None
+    policy: PolicyName | Absent = None
     stage: Literal["screen", "final"] | Absent = None
 
     def asked(self) -> Problem | None:

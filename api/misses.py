@@ -11,7 +11,7 @@ from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import ProblemOut
-from api.schemas import Absent, DeviceName, Strict
+from api.schemas import DIGITS, Absent, DeviceName, Strict
 from api.thread_routes import ThreadRoute
 from tuner.evidence.known_devices import check_known
 from tuner.evidence.misses import MOST_MISSES, Miss, page
@@ -24,7 +24,7 @@ class MissesQuery(Strict):
     """Selects misses."""
 
     device: DeviceName | Absent = None
-    limit: Annotated[int, Field(ge=1, le=MOST_MISSES)] = 1_000
+    limit: Annotated[int, Field(ge=1, le=MOST_MISSES), DIGITS] = 1_000
 
 
 @fields_of(Miss, problem=ProblemOut)

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http_errors import HttpError
-from api.schemas import Absent, Strict
+from api.schemas import DIGITS, Absent, Strict
 
 
 class HasId(Protocol):
@@ -79,7 +79,7 @@ def decode(kind: type[Cursor[Position]], cursor: str, filters: Mapping[str, obje
 class PageQuery(Strict):
     """Selects a page."""
 
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1000), DIGITS] = 100
     cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
     def after(self, filters: Mapping[str, object]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Final, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -16,6 +16,17 @@ from space.problem import Problem
 
 #: A query parameter is present or absent but never null; its JSON schema leaves null out.
 Absent = SkipJsonSchema[None]
+
+
+def _digits(given: Any) -> Any:  # noqa: ANN401  (a query's text, or a default)
+    """Refuses what Python takes for a whole number too, as 4_0 for 40."""
+    if isinstance(given, str) and not (given.isascii() and given.removeprefix("-").isdigit()):
+        raise ValueError("give a whole number in digits, as in 4096")
+    return given
+
+
+#: Of a whole number in a query, behind its bounds: in front of them the description would lack them.
+DIGITS: Final = BeforeValidator(_digits)
 
 #: Longest text of a field.
 _MOST_TEXT: Final = 60
@@ -36,8 +47,12 @@ def check_count(given: Any) -> Any:  # noqa: ANN401  (a JSON value)
     return given
 
 
-def _asked() -> dict[str, Any]:
-    """The type of a question's field. It is optional if some kind lacks the field or has another default."""
+def _asked(*of_numbers: BeforeValidator) -> dict[str, Any]:
+    """The type of a question's field. It is optional if some kind lacks the field or has another default.
+
+    Args:
+        of_numbers: what else whole numbers are checked by.
+    """
     uses: dict[str, list[problems.Field]] = {}
     for kind in KINDS.values():
         for field in kind.fields:
@@ -46,15 +61,15 @@ def _asked() -> dict[str, Any]:
     for name, fields in uses.items():
         defaults = {field.default for field in fields}
         if len(fields) < len(KINDS) or len(defaults) > 1:
-            found[name] = (_type(fields[0]) | Absent, None)
+            found[name] = (_type(fields[0], *of_numbers) | Absent, None)
         else:
-            found[name] = (_type(fields[0]), ... if defaults == {None} else fields[0].default)
+            found[name] = (_type(fields[0], *of_numbers), ... if defaults == {None} else fields[0].default)
     return found
 
 
-def _type(field: problems.Field) -> Any:  # noqa: ANN401  (an annotated type)
+def _type(field: problems.Field, *of_numbers: BeforeValidator) -> Any:  # noqa: ANN401  (an annotated type)
     if field.type is int:
-        return Annotated[int, Field(ge=field.least, le=field.most, description=field.help)]
+        return Annotated[int, Field(ge=field.least, le=field.most, description=field.help), *of_numbers]
     return Annotated[str, Field(max_length=_MOST_TEXT, description=field.help)]
 
 
@@ -66,7 +81,7 @@ def _answered() -> dict[str, Any]:
     return {name: (hints[0][name], ...) for name in common}
 
 
-@with_fields(_asked())
+@with_fields(_asked(DIGITS))
 class ProblemQuery(BaseModel):
     """A problem in a query string."""
 
@@ -97,7 +112,7 @@ _FIELDS: Final = frozenset(ProblemQuery.model_fields) - {"kind"}
 _OPTIONAL: Final = any(info.default is None for info in ProblemQuery.model_fields.values())
 
 
-@with_fields({name: (hint | Absent, None) for name, (hint, _) in (_asked() | {"kind": (_KIND, None)}).items()})
+@with_fields({name: (hint | Absent, None) for name, (hint, _) in (_asked(DIGITS) | {"kind": (_KIND, None)}).items()})
 class ProblemFilter(BaseModel):
     """Fields of a problem, as a filter: all of them may be absent."""
 
@@ -113,6 +128,7 @@ class ProblemFilter(BaseModel):
         return kind_named(kind or DEFAULT_KIND).of(words) if words or kind else None
 
 
+@with_fields(_asked())
 class ProblemIn(ProblemQuery):
     """A problem in a JSON body, where numbers must be numbers, not strings or booleans."""
 

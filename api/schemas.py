@@ -21,12 +21,13 @@ from pydantic_core import PydanticCustomError
 
 from api.derived import FromAttributes
 from api.patterns import PRINTABLE
+from api.problem_schemas import DIGITS as DIGITS
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
 from space.kind import problem_from_key
 from tuner.evidence.physics import in_range
-from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
+from tuner.evidence.records import Clocks, Policy, Provenance, Ratio, StoredMeasurement, Verification
 from tuner.tables.entries import fields
 
 
@@ -45,13 +46,24 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("give a moment that lies in the years 1 to 9999 of UTC") from error
 
 
+def _policy(given: object) -> object:
+    """The policy of a name, not of the one that old stores and recordings have for `rounds`."""
+    if not isinstance(given, str):
+        return given
+    if given not in [*Policy]:
+        raise ValueError(f"give one of {', '.join(Policy)}")
+    return Policy(given)
+
+
 #: The largest id of a row that every database has.
 MOST_NUMBER: Final = 2**31 - 1
 #: A row's id in a body or a query, and in a path.
-Number = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+Number = Annotated[int, Field(ge=1, le=MOST_NUMBER), DIGITS]
 NumberPath = Annotated[int, Path(ge=1, le=MOST_NUMBER)]
 #: A moment in ISO 8601.
 Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]
+#: A timing policy in a question; a strict enumeration takes no text.
+PolicyName = Annotated[Policy, BeforeValidator(_policy)]
 ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
 DeviceName = Annotated[
     str,

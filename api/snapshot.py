@@ -29,6 +29,8 @@ _AT_ONCE: Final = 500
 MOST_RENDERED: Final = 100_000
 #: Reads served bests of a device by their problems' keys (`Store.served_of`).
 Load = Callable[[str, Sequence[str]], Sequence[Best | StoreError]]
+#: Reads the configs that were found wrong on a problem and a device (`Store.wrong`).
+Wrong = Callable[[Problem, str], frozenset[str]]
 
 
 class Snapshot:
@@ -40,10 +42,11 @@ class Snapshot:
 
     Args:
         load: reads bests that are not rendered.
+        wrong: reads which configs were found wrong.
     """
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self, load: Load, wrong: Wrong = lambda problem, device: frozenset()) -> None:
+        self._load, self._wrong = load, wrong
         self._rendered: deque[tuple[DeviceBests, str]] = deque()
         self._changes = threading.RLock()
         self.version, self._edition = 0, object()
@@ -198,6 +201,10 @@ class Snapshot:
         held = self.held(problem.key, device)
         best = held.best(device) if held else None
         return best if best and policy in (None, best.policy) else None
+
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        """Texts of the configs that were found wrong on a problem and a device model."""
+        return self._wrong(problem, device)
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
         """Served bests whose problems differ from `problem` only in M, N and K, nearest first.

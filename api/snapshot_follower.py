@@ -11,10 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from api.auth import TokenCache
 from api.snapshot import MOST_RENDERED, Snapshot
+from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.evidence import changes
 from tuner.evidence.records import Unreadable
@@ -36,9 +40,19 @@ _RENDERED_AT_FIRST: Final = 300
 _FIRST_PAGE: Final = 100
 #: The index of a larger store is exempt from garbage collection.
 _LARGE: Final = 1_000
+#: Questions without a measured answer whose wrong configs are kept.
+_WRONG_KEPT: Final = 4_096
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
+
+
+@dataclass(slots=True)
+class _Wrong:
+    """What was found wrong on a problem and a device, and the version of the measurements that said so."""
+
+    version: object = None
+    configs: frozenset[str] = frozenset()
 
 
 class SnapshotFollower:
@@ -60,7 +74,8 @@ class SnapshotFollower:
         self._poll_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._unrendered: Iterator[tuple[str, list[str]]] = iter(())
-        self.snapshot = Snapshot(store.served_of)
+        self._wrong = lru_cache(_WRONG_KEPT)(lambda problem, device: _Wrong())
+        self.snapshot = Snapshot(store.served_of, self.wrong)
         self.loaded = threading.Event()
 
     def start(self) -> None:
@@ -75,6 +90,17 @@ class SnapshotFollower:
     def age_seconds(self) -> float:
         """Time since the last successful poll of the store."""
         return time.monotonic() - self._seen_at
+
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        """Texts of the configs that were found wrong on a problem and a device model, as of the last poll; while the
+        store can't be read, those that were known before: the service goes on with its answers.
+        """
+        known, version = self._wrong(problem, device), (self._restores, self._changed.get("measurement"))
+        if known.version != version and self.age_seconds() < STALE_SECONDS:
+            with suppress(StoreError):
+                known.configs = self.store.wrong(problem, device)
+                known.version = version
+        return known.configs
 
     def poll(self) -> None:
         """Reads everything that changed until now.
@@ -106,7 +132,7 @@ class SnapshotFollower:
         Args:
             version: of the store. Bests that change while they are indexed get later ones, and are read again.
         """
-        snapshot = Snapshot(self.store.served_of)
+        snapshot = Snapshot(self.store.served_of, self.wrong)
         for part in self.store.best_index(_INDEX_ROWS):
             if self._stop.is_set():
                 return snapshot

@@ -19,7 +19,7 @@ _KNOBS: Final = '{"tile_m": 128, "stages": 4}'
 
 def given(**words: str | None) -> dict[str, str]:
     """The words that a caller gave; the service knows the defaults of others."""
-    return {name: word for name, word in words.items() if word}
+    return {name: word for name, word in words.items() if word is not None}
 
 
 def listed(name: str, items: object, shown: str) -> list[Any]:

@@ -12,11 +12,10 @@ from api.derived import FromAttributes, fields_of
 from api.devices import DevicePath, card, no_bests_of
 from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
-from api.schemas import Absent, DeviceName, Strict
+from api.schemas import DIGITS, Absent, DeviceName, PolicyName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
 from tuner.evidence import changes
-from tuner.evidence.records import Policy
 from tuner.views.drift import Drift, ProgramChange, ProgramFacts, drift
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -26,9 +25,9 @@ class BestColumnsQuery(Strict):
     """A device and a timing policy."""
 
     device: DeviceName
-    policy: Policy | Absent = None
+    policy: PolicyName | Absent = None
     after: Annotated[
-        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since")
+        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since"), DIGITS
     ] = 0
 
 

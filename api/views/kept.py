@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends, FastAPI, Request, Response
 from pydantic import BaseModel
 
+from api.answer_service import AnswerService
 from api.clients import watched
 from api.concurrency import ConcurrencyLimit, FairLimit, SharedCalls
 from api.encoding import Rendered
@@ -153,6 +154,17 @@ class Views:
     def _all_bests(self, known: DeviceColumns, device: str, policy: str | None) -> Rendered:
         written = self._written.setdefault(known, {}).setdefault(policy, WrittenColumns())
         return self.kept.get(("bests", device, policy), known.state, lambda: written.within(known.document(policy)))
+
+    async def device(self, request: Request, name: str | None) -> str:
+        """The device of a request, as `AnswerService.device` has it: until the service has read its store, from there.
+
+        Raises:
+            HttpError: 422, the request names none and the store has several.
+        """
+        service: AnswerService = request.app.state.answer_service
+        if name is not None or request.app.state.follower.loaded.is_set():
+            return service.device(name)
+        return await self.run(partial(service.device, name))
 
     def revocations(self) -> int:
         """Number of the last revocation, which no counter of changes shows."""

@@ -14,7 +14,7 @@ from api.derived import FromAttributes, fields_of
 from api.encoding import NOT_MODIFIED
 from api.http_errors import responses
 from api.patterns import COUNTS
-from api.problem_schemas import Absent, ProblemQuery
+from api.problem_schemas import DIGITS, Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
 from tuner.answering.ladder import MOST_MS, MS
@@ -30,7 +30,7 @@ MOST_WEIGHTS = 1_000
 class LadderQuery(ProblemQuery):
     """A weight, as the problem at any M, and the values of M."""
 
-    m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder uses its own values")] = 1
+    m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder uses its own values"), DIGITS] = 1
     device: DeviceName | Absent = None
     ms: (
         Annotated[
@@ -85,7 +85,7 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     """The best known config of one weight at every M. Measured times that contradict each other are cliffs."""
     answer_service: AnswerService = request.app.state.answer_service
     ms = [int(part) for part in query.ms.split(",")] if query.ms else MS
-    device, problem = answer_service.device(query.device), query.problem()
+    device, problem = await views.device(request, query.device), query.problem()
     bests, model = answer_service.snapshot, partial(answer_service.model_of, device)
     return await views.keep(
         request, ("ladder", problem.key, device, tuple(ms)),

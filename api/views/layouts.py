@@ -12,7 +12,7 @@ from api.auth import require
 from api.encoding import NOT_MODIFIED, Rendered
 from api.http_errors import responses
 from api.patterns import ADDRESSES, PRINTABLE, WORD
-from api.schemas import Absent, Strict
+from api.schemas import DIGITS, Absent, Strict
 from api.views.kept import ViewsDependency
 from space.layouts.banks import PATTERNS
 from space.layouts.fragments.named import EXAMPLES
@@ -37,23 +37,23 @@ class Format(Strict):
 class TileQuery(Format):
     """A tile in shared memory."""
 
-    rows: Annotated[int, Field(ge=1, le=512)] = 64
-    cols: Annotated[int, Field(ge=1, le=1_024, description="contiguous in global memory")] = 64
+    rows: Annotated[int, Field(ge=1, le=512), DIGITS] = 64
+    cols: Annotated[int, Field(ge=1, le=1_024, description="contiguous in global memory"), DIGITS] = 64
     dtype: Text = "bf16"
     mode: Annotated[str, Field(max_length=10, description=", ".join(SWIZZLES))] = "128B"
-    box_cols: Annotated[int | Absent, Field(ge=1, le=1_024)] = None
+    box_cols: Annotated[int, Field(ge=1, le=1_024), DIGITS] | Absent = None
 
 
 class SwizzleQuery(TileQuery):
     """A swizzled tile."""
 
-    rows: Annotated[int, Field(ge=1, le=512)] = 8
+    rows: Annotated[int, Field(ge=1, le=512), DIGITS] = 8
 
 
 class BoxesQuery(TileQuery):
     """A tile, and how it is read."""
 
-    rows: Annotated[int, Field(ge=1, le=512)] = 128
+    rows: Annotated[int, Field(ge=1, le=512), DIGITS] = 128
     major: Major = "k"
 
 
@@ -61,12 +61,12 @@ class BanksQuery(TileQuery):
     """An access to a tile, or to addresses."""
 
     pattern: Annotated[str, Field(max_length=40, description=", ".join(PATTERNS))] = "ldmatrix.x4"
-    row: Annotated[int, Field(ge=0, le=511)] = 0
-    column: Annotated[int, Field(ge=0, le=1_023)] = 0
+    row: Annotated[int, Field(ge=0, le=511), DIGITS] = 0
+    column: Annotated[int, Field(ge=0, le=1_023), DIGITS] = 0
     addresses: Annotated[
         str, Field(max_length=400, pattern=ADDRESSES, description="a byte address per lane")
     ] = ""
-    width: Annotated[int, Field(ge=1, le=16, description="bytes per lane, with addresses")] = 4
+    width: Annotated[int, Field(ge=1, le=16, description="bytes per lane, with addresses"), DIGITS] = 4
 
 
 class FragmentQuery(Format):
@@ -75,15 +75,15 @@ class FragmentQuery(Format):
     instruction: Annotated[Text, Field(description=", ".join(EXAMPLES))] = "wgmma.m64n64k16"
     operand: Literal["A", "B", "C", "D"] = "D"
     dtype: Text = ""
-    thread: Annotated[int | Absent, Field(ge=0, le=1_023)] = None
+    thread: Annotated[int, Field(ge=0, le=1_023), DIGITS] | Absent = None
 
 
 class ScalesQuery(Format):
     """Scale factors in tensor memory."""
 
     vector: Literal["1X", "2X", "4X"] = "1X"
-    rows: Annotated[int, Field(ge=1, le=256)] = 128
-    sf_id: Annotated[int, Field(ge=0, le=3)] = 0
+    rows: Annotated[int, Field(ge=1, le=256), DIGITS] = 128
+    sf_id: Annotated[int, Field(ge=0, le=3), DIGITS] = 0
 
 
 class DescriptorQuery(Format):
@@ -91,11 +91,11 @@ class DescriptorQuery(Format):
 
     target: Literal["wgmma", "tcgen05"] = "wgmma"
     word: Word = ""
-    start: Annotated[int, Field(ge=0, le=2**20)] = 0
-    leading: Annotated[int, Field(ge=0, le=2**20)] = 16
-    stride: Annotated[int, Field(ge=0, le=2**20)] = 1_024
+    start: Annotated[int, Field(ge=0, le=2**20), DIGITS] = 0
+    leading: Annotated[int, Field(ge=0, le=2**20), DIGITS] = 16
+    stride: Annotated[int, Field(ge=0, le=2**20), DIGITS] = 1_024
     mode: Annotated[str, Field(max_length=10)] = "128B"
-    base_offset: Annotated[int, Field(ge=0, le=7)] = 0
+    base_offset: Annotated[int, Field(ge=0, le=7), DIGITS] = 0
 
 
 class InstructionQuery(Format):
@@ -103,16 +103,16 @@ class InstructionQuery(Format):
 
     kind: Annotated[str, Field(max_length=20, description=", ".join(KINDS))] = "f16"
     word: Word = ""
-    m: Annotated[int, Field(ge=1, le=512)] = 128
-    n: Annotated[int, Field(ge=1, le=512)] = 256
+    m: Annotated[int, Field(ge=1, le=512), DIGITS] = 128
+    n: Annotated[int, Field(ge=1, le=512), DIGITS] = 256
     dtype_a: Text = ""
     dtype_b: Text = ""
     dtype_d: Text = ""
     major_a: Major = "k"
     major_b: Major = "k"
     scale_dtype: Text = ""
-    sf_id_a: Annotated[int, Field(ge=0, le=3)] = 0
-    sf_id_b: Annotated[int, Field(ge=0, le=3)] = 0
+    sf_id_a: Annotated[int, Field(ge=0, le=3), DIGITS] = 0
+    sf_id_b: Annotated[int, Field(ge=0, le=3), DIGITS] = 0
 
 
 class LayoutsOut(BaseModel):

@@ -11,7 +11,7 @@ from api.auth import require
 from api.encoding import NOT_MODIFIED
 from api.fleet import CampaignsDependency
 from api.http_errors import responses
-from api.schemas import Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
+from api.schemas import DIGITS, Absent, DeviceName, MeasurementOut, Number, NumberPath, ProblemKey, Strict
 from api.thread_routes import ThreadRoute
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
@@ -32,8 +32,10 @@ class MeasurementColumnsQuery(Strict):
     campaign: Number | Absent = None
     device: DeviceName | Absent = None
     study: Number | Absent = None
-    after: Annotated[int, Field(ge=0, lt=2**31, description="only ids above this one")] = 0
-    limit: Annotated[int, Field(ge=1, le=MOST_ROWS, description="with more rows, every 2^n-th id is taken")] = 100_000
+    after: Annotated[int, Field(ge=0, lt=2**31, description="only ids above this one"), DIGITS] = 0
+    limit: Annotated[
+        int, Field(ge=1, le=MOST_ROWS, description="with more rows, every 2^n-th id is taken"), DIGITS
+    ] = 100_000
 
 
 class MeasurementTableOut(BaseModel):

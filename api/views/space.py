@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field, model_validator
 
-from api.answer_service import AnswerService
 from api.auth import require
 from api.clients import watched
 from api.derived import FromAttributes, fields_of
@@ -126,7 +125,7 @@ def get_rule(
 @router.get("/v1/space", operation_id="getSpace", response_model=SpaceOut, responses={**responses(), **NOT_MODIFIED})
 async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], views: ViewsDependency) -> Response:
     """How many configs a problem has, what each rule removes, and the cells over two knobs."""
-    device = profile_named(_device(request, query.device))
+    device = profile_named(await views.device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, query.family)
     counts = await _legal(request, views, query, device.name) if query.legal else None
@@ -140,7 +139,7 @@ async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], vie
 @router.get("/v1/funnel", operation_id="getFunnel", response_model=FunnelOut, responses=responses())
 async def get_funnel(request: Request, query: Annotated[FunnelQuery, Query()], views: ViewsDependency) -> Funnel:
     """The steps from all configs of a problem to one: legal, worth trying, measured, in the finals, served."""
-    device = profile_named(_device(request, query.device))
+    device = profile_named(await views.device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, None)
     legal = await _legal(request, views, query, device.name) if query.legal else None
@@ -172,8 +171,3 @@ async def _legal(request: Request, views: Views, query: SpaceQuery | FunnelQuery
 
 #: Counts of legal configs in memory.
 MOST_COUNTED = 1_000
-
-
-def _device(request: Request, name: str | None) -> str:
-    answer_service: AnswerService = request.app.state.answer_service
-    return answer_service.device(name)

@@ -7,7 +7,7 @@ legal, the answer says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, Protocol
@@ -22,7 +22,7 @@ from space.family import family_for, family_named
 from space.plug import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from tuner.answering.grounds import taken
+from tuner.answering.grounds import expected, taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.answering.staleness import changed_since, staleness
 from tuner.counts import counted
@@ -91,6 +91,9 @@ class Bests(ExactBests, Protocol):
         """Bests whose problems differ from `problem` in their extents alone, nearest first: of each the one under a
         policy, else the served one."""
 
+    def wrong(self, problem: Problem, device: str) -> Set[str]:
+        """Texts of the configs that were found wrong on a problem and a device model."""
+
 
 def answer(
     bests: Bests, problem: Problem, device: str, policy: Policy | None = None, model: LearnedModel | None = None,
@@ -134,9 +137,10 @@ def _unmeasured(
         family = family_for(profile.arch.name, problem)
     except FamilyError as error:
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
-    asked = _Question(problem, profile, family, policy, model.on(device) if model else None)
+    wrong = bests.wrong(problem, device)
+    asked = _Question(problem, profile, family, policy, model.on(device) if model else None, wrong)
     wanted = (policy, *precedence(problem, device))
-    neighbour = best_neighbour(bests.neighbours(problem, device, named), problem, asked.judge, wanted)
+    neighbour = best_neighbour(bests.neighbours(problem, device, named), problem, asked.judge, wanted, wrong)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
     predicted = asked.predicted()
@@ -255,13 +259,18 @@ class _Prediction:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question without a measured answer, with everything needed to answer it."""
+    """A question without a measured answer, with everything needed to answer it.
+
+    Attributes:
+        wrong: texts of configs that were found wrong here: no answer has one.
+    """
 
     problem: Problem
     profile: DeviceProfile
     family: Family
     policy: Policy
     model: LearnedModel | None
+    wrong: Set[str]
 
     @property
     def judge(self) -> Judge:
@@ -274,42 +283,26 @@ class _Question:
 
     def grounds(self, config: Config) -> tuple[str, ...]:
         """Sentences that say what the prediction of a config's time is based on."""
-        model = self.judge.learned(config.family)
-        # A model that this very card taught has learned its times, whatever its profile knows of its rates.
-        if not self.profile.measured and (model is None or not model.learned_here):
-            rates = f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured"
-            if model is None:
-                return (rates,)
-            return rates, f"configs are ranked as on {model.facts.device}, which has the same multiprocessors"
-        if model is None and not family_named(config.family).grounded:
-            return (f"the analytic model of {config.family}, whose errors too few measurements show",)
-        if model is None:
-            return ("the analytic model's errors on recorded problems",)
-        facts = model.facts
-        learned = (
-            f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on "
-            f"{' and '.join(model.devices)}; on problems left out its first choice reached {facts.held_out_share:.1%} "
-            f"of the best measured, at least {facts.held_out_worst:.1%}"
-        )
-        return learned, model.domain(self.problem).sentence
+        return expected(self.problem, self.profile, config, self.judge.learned(config.family))
 
     def predicted(self) -> _Prediction | None:
-        """The model's first choice; None if no config is legal.
+        """The model's first choice; None if no config is legal, or each was found wrong.
 
         It has an interval where the errors of such times are known: on cards whose rates were measured or whose times
         taught the model, of families with enough measurements.
         """
-        if self.model and (found := first_choice(self.model, self.problem, self.profile)):
+        if self.model and (found := first_choice(self.model, self.problem, self.profile, self.wrong)):
             time_us, low, high = found.under(self.policy)
             known = self.profile.measured or found.model.learned_here
             return _Prediction(found.config, time_us, (low, high) if known else None)
         ranked = rank(self._space(), self.profile)
-        if not len(ranked):
+        right = (place for place in range(len(ranked)) if ranked.config(place).key not in self.wrong)
+        if (place := next(right, None)) is None:
             return None
-        time_us = float(ranked.estimates_us[0])
+        time_us = float(ranked.estimates_us[place])
         known = self.profile.measured and self.family.grounded
         interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
-        return _Prediction(ranked.config(0), time_us, interval)
+        return _Prediction(ranked.config(place), time_us, interval)
 
     def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
         """Whether the prediction is so much faster here that it outweighs the neighbour's measured win.
@@ -353,7 +346,8 @@ class _Question:
                 near = f"predicted, never measured on this architecture ({arch})"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.size} would be much slower at {self.problem.size}"
-            why = f"{near}; {self.predictor(predicted.config)} ranks this config first"
+            among = " of those that were not wrong here" if self.wrong else ""
+            why = f"{near}; {self.predictor(predicted.config)} ranks this config first{among}"
             config, early = self.among_neighbours(predicted.config)
             return Answer(self.problem, self.profile.name, self.policy, "predicted", config,
                           max(predicted.time_us, self._bound_us), None, why, self._above_bound(predicted.interval_us),
@@ -363,7 +357,9 @@ class _Question:
     def among_neighbours(self, config: Config) -> tuple[Config, tuple[str, ...]]:
         """An unmeasured config as the question's neighbours let it start, and a sentence where that is early."""
         early = early_twin(self.problem, config) if self.policy is Policy.CHAIN_PDL else None
-        if early is None or not is_legal(family_named(early.family), self.problem, early, self.profile):
+        if early is None or early.key in self.wrong:
+            return config, ()
+        if not is_legal(family_named(early.family), self.problem, early, self.profile):
             return config, ()
         return early, ("the kernels around it allow an early launch (pdl=1); the expected time is without one",)
 
@@ -389,6 +385,8 @@ class _Question:
         return enumerate_space(self.family, self.problem, self.profile)
 
     def _why_none(self) -> str:
+        if self.wrong and len(self._space()):
+            return f"every {self.family.name} config that is legal for {self.problem.title} was found wrong"
         row = self.family.empty_columns(self.problem, self.profile)
         for rule in self.family.legal:
             if not rule.reads and not rule.mask(row).all():

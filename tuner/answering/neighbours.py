@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
@@ -75,16 +75,18 @@ class Judge:
 
 
 def best_neighbour(
-    bests: Iterable[Best], problem: Problem, judge: Judge, policies: Sequence[Policy]
+    bests: Iterable[Best], problem: Problem, judge: Judge, policies: Sequence[Policy], wrong: Set[str] = frozenset()
 ) -> Neighbour | None:
     """The neighbours' config that is expected to be fastest at `problem`; None when nothing is near and legal.
 
     Args:
         bests: nearest first.
         policies: every one, most wanted first; times under one are never compared with times under another.
+        wrong: texts of configs that were wrong at `problem`.
     """
     near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
-    offers = islice((offer for best in near if (offer := _offered(best, problem, judge.profile, policies[0]))), MOST)
+    found = (_offered(best, problem, judge.profile, policies[0], wrong) for best in near)
+    offers = islice(filter(None, found), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
 
     def order(rival: Neighbour) -> tuple[int, float, float]:
@@ -94,9 +96,9 @@ def best_neighbour(
 
 
 def _offered(
-    best: Best, problem: Problem, device: DeviceProfile, asked: Policy
+    best: Best, problem: Problem, device: DeviceProfile, asked: Policy, wrong: Set[str]
 ) -> tuple[Best, list[Config]] | None:
-    """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
+    """The winner, and the runner-up of the same family, where they are legal at the requested shape, and not wrong."""
     both = (best.config, best.runner_up)
     # Only what was measured among kernels that let it start early is served so, and only where they are asked for.
     early = best.policy is asked is Policy.CHAIN_PDL
@@ -105,7 +107,8 @@ def _offered(
     family = family_named(best.config.family)
     if not family.own and not _aligned_as(best.problem, problem):
         return None
-    legal = [config for config in configs if is_legal(family, problem, config, device)]
+    right = [config for config in configs if config.key not in wrong]
+    legal = [config for config in right if is_legal(family, problem, config, device)]
     return (best, legal) if legal else None
 
 

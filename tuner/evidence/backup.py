@@ -14,6 +14,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +46,7 @@ from tuner.evidence.database import (
     check_known,
     connect,
     current_revision,
+    in_memory,
     migrate,
     migrating,
     shown,
@@ -113,7 +115,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     check_known(revision, "the backup")
     engine = connect(url)
     try:
-        with migrating(engine, broken="use another backup") as connection:
+        with _no_empty_file(engine), migrating(engine, broken="use another backup") as connection:
             _check_empty(connection, url)
             if current_revision(connection) not in (None, revision):
                 # The tables may be newer than the rows, whose migration would be skipped.
@@ -128,9 +130,27 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
             changes.mark_restored(connection)
     except FAILURES as error:
         raise unusable(url, error) from error
+    return counts
+
+
+@contextmanager
+def _no_empty_file(engine: Engine) -> Iterator[None]:
+    """Disposes of an engine. What fails leaves no file that was not there: it would be read as an empty store."""
+    in_file = engine.dialect.name == "sqlite" and not in_memory(str(engine.url))
+    path, empty = Path(engine.url.database or ""), False
+    new = in_file and not path.exists()
+    try:
+        yield
+    except BaseException:
+        if new:
+            # Another process may have filled it since.
+            with suppress(*FAILURES), engine.connect() as connection:
+                empty = current_revision(connection) is None
+        raise
     finally:
         engine.dispose()
-    return counts
+        if empty:
+            path.unlink(missing_ok=True)
 
 
 def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:

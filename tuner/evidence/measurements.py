@@ -176,12 +176,14 @@ def read(
 
 
 def page(session: Session, query: Select[MeasurementRow], after: int, limit: int) -> list[StoredMeasurement]:
-    """The first `limit` measurements that a query selects with an id above `after`, as `read` gives them."""
+    """The first `limit` measurements that a query selects with an id above `after`, as `read` gives them, and without
+    those of another version.
+    """
     found: list[StoredMeasurement] = []
     while wanted := limit - len(found):
         part = query.where(MeasurementRow.id > after).order_by(MeasurementRow.id).limit(wanted)
         rows = session.scalars(part.options(*WHOLE)).all()
-        found += _readable(rows)
+        found += _readable(rows, StoreError)
         if len(rows) < wanted:
             break
         after = rows[-1].id

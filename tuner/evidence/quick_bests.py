@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -32,6 +33,14 @@ FROM best JOIN problem ON problem.id = best.problem_id JOIN device ON device.id 
 WHERE device.name = :device AND """
 _ONE: Final = "problem.key = :key AND CASE WHEN :policy IS NULL THEN best.served ELSE best.policy = :policy END"
 _NEAR: Final = "problem.key LIKE :like AND problem.key <> :key AND (best.served OR best.policy = :policy)"
+#: `refutations.wrong_for`.
+_WRONG: Final = """
+SELECT DISTINCT config.key
+FROM measurement JOIN config ON config.id = measurement.config_id JOIN problem ON problem.id = measurement.problem_id
+     JOIN device ON device.id = measurement.device_id
+WHERE problem.key = :key AND device.name = :device AND measurement.outcome = 'wrong_result'
+      AND measurement.id NOT IN (SELECT measurement_id FROM revoked_measurement)
+"""
 _ORDER: Final = " ORDER BY problem.key, device.kind"
 _JSON: Final = ("samples_us", "verification", "clocks", "versus_first", "versus_best", "failed")
 
@@ -79,11 +88,20 @@ class QuickBests:
         found = codec.preferred(self._bests(_NEAR, device, policy, key=problem.key, like=f"{head}%{tail}"), policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        with self._rows(_WRONG, {"key": problem.key, "device": device}) as rows:
+            return frozenset(row["key"] for row in rows)
+
     def _bests(self, where: str, device: str, policy: Policy | None, **given: str) -> list[Best]:
         asked = given | {"device": device, "policy": policy and policy.value}
+        with self._rows(_SELECTED + where + _ORDER, asked) as rows:
+            return codec.bests_of(map(_columns, rows))
+
+    @contextmanager
+    def _rows(self, query: str, asked: dict[str, str | None]) -> Iterator[sqlite3.Cursor]:
         try:
-            with closing(self._connection.execute(_SELECTED + where + _ORDER, asked)) as rows:
-                return codec.bests_of(map(_columns, rows))
+            with closing(self._connection.execute(query, asked)) as rows:
+                yield rows
         except sqlite3.Error as error:
             from tuner.evidence.database import unusable
 

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, ScalarSelect, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from tuner.evidence.models import ConfigRow, MeasurementRow, RevokedRow, StudyRow
+from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevokedRow, StudyRow
 from tuner.evidence.records import Outcome, StoredMeasurement
 
 #: (text of a config, digest of its build) of each that was found wrong.
@@ -63,6 +63,19 @@ def refuted_in(session: Session, study_id: int) -> set[str]:
     query = select(ConfigRow.key).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
     screened = MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen"
     return set(session.scalars(query.where(*screened, MeasurementRow.outcome == Outcome.CORRECT.value, REFUTED)))
+
+
+def wrong_for(session: Session, key: str, device: str) -> frozenset[str]:
+    """Texts of the configs that were found wrong on a problem and a GPU model, by any build and in any study.
+
+    It is of those that nothing proves: where most was wrong, no best is taken back, and none is predicted either.
+    """
+    query = select(ConfigRow.key).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    query = query.join(ProblemRow, ProblemRow.id == MeasurementRow.problem_id)
+    query = query.join(DeviceRow, DeviceRow.id == MeasurementRow.device_id)
+    there = ProblemRow.key == key, DeviceRow.name == device, MeasurementRow.outcome == Outcome.WRONG_RESULT.value
+    revoked = exists().where(RevokedRow.measurement_id == MeasurementRow.id)
+    return frozenset(session.scalars(query.where(*there, ~revoked)))
 
 
 def unrefuted(finals: Sequence[StoredMeasurement], wrong: Refuted) -> list[StoredMeasurement]:

@@ -241,6 +241,11 @@ class Store:
         found = codec.preferred(self._bests(query.order_by(ProblemRow.key, DeviceRow.kind)), policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        """Texts of the configs that were found wrong on a problem and a device model."""
+        with self.transaction(slow=False) as session:
+            return refutations.wrong_for(session, problem.key, device)
+
     def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:
         """Own configs that won or came second on similar problems of a device model, most similar first."""
         with self.transaction() as session:

@@ -7,7 +7,7 @@ prediction. The portfolio holds the measured winners and the model's picks for s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -136,14 +136,22 @@ class FirstChoice:
         return self.model.under(policy, self.prediction, self.place)
 
 
-def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> FirstChoice | None:
-    """The config with the shortest predicted time in the portfolios of all families; None if none is legal."""
+def first_choice(
+    model: LearnedModel, problem: Problem, limits: DeviceProfile, without: Set[str] = frozenset()
+) -> FirstChoice | None:
+    """The config with the shortest predicted time in the portfolios of all families; None if none is legal.
+
+    Args:
+        without: texts of configs that it must not be.
+    """
     taking = (each for each in (model, *model.beside) if family_named(each.facts.family).takes(problem, limits))
-    found = (_first_of(each, problem, limits) for each in taking)
+    found = (_first_of(each, problem, limits, without) for each in taking)
     return min((one for one in found if one), key=lambda one: one.time_us, default=None)
 
 
-def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> FirstChoice | None:
+def _first_of(
+    model: LearnedModel, problem: Problem, limits: DeviceProfile, without: Set[str]
+) -> FirstChoice | None:
     family = family_named(model.facts.family)
     columns = _columns(model.facts.family, model.facts.portfolio, limits).for_problem(problem)
     legal = np.flatnonzero(legal_mask(family, columns))
@@ -160,8 +168,10 @@ def _first_of(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> F
     predicted = model.predict_features(problem, features_of(family, problem, columns, limits, estimate_us[ahead]))
     # Where few times tell candidates apart, the rules on what is worth trying know more than the forest does.
     handicap = np.where(worth[ahead], 1.0, 1 + model.facts.doubt)
-    place = int(np.argmin(predicted.time_us * handicap))
-    return FirstChoice(family.config_at(columns, place), model, predicted, place)
+    for place in map(int, np.argsort(predicted.time_us * handicap, kind="stable")):
+        if (config := family.config_at(columns, place)).key not in without:
+            return FirstChoice(config, model, predicted, place)
+    return None
 
 
 @lru_cache(maxsize=8)

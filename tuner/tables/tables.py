@@ -221,6 +221,10 @@ class TableBests:
         best = self._bests.get((problem.key, device))
         return best if best and policy in (None, best.policy) else None
 
+    def wrong(self, problem: Problem, device: str) -> frozenset[str]:
+        """None: a table has only what was right."""
+        return frozenset()
+
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import is_own
 from space.problem import Problem
-from tuner.errors import UnknownMeasurement, UnknownStudy
+from tuner.errors import NewerContent, UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
@@ -118,18 +119,26 @@ class StudyInFull:
 
 def page(store: Store, problem: Problem | None, device: str | None, before: int, limit: int) -> list[StudyFacts]:
     """Studies with an id below `before`, unless it is 0, newest first; without those that a revocation began and that
-    hold nothing.
+    hold nothing, and those of problems that only a newer version reads.
     """
     begun = or_(StudyRow.generation == 0, exists().where(MeasurementRow.study_id == StudyRow.id))
-    query = select(StudyRow).where(begun).order_by(StudyRow.id.desc()).limit(limit)
-    if before:
-        query = query.where(StudyRow.id < before)
+    query = select(StudyRow).where(begun).order_by(StudyRow.id.desc())
     if problem is not None:
         query = query.where(StudyRow.problem.has(key=problem.key))
     if device is not None:
         query = query.where(StudyRow.device.has(name=device))
     with store.transaction() as session:
-        return _facts(session, query)
+        found, lacking = list[StudyFacts](), limit
+        while lacking:
+            rows = _rows(session, (query.where(StudyRow.id < before) if before else query).limit(lacking))
+            counts = _counts(session, [row.id for row in rows])
+            for row in rows:
+                before = row.id
+                with suppress(NewerContent):
+                    found.append(_facts(row, counts[row.id]))
+            # Others take the places of those that were left out.
+            lacking = limit - len(found) if len(rows) == lacking else 0
+        return found
 
 
 def in_short(store: Store, study_id: int) -> StudyFacts:
@@ -183,22 +192,21 @@ def measurement(store: Store, number: int) -> StoredMeasurement:
 
 
 def _one(session: Session, study_id: int) -> StudyFacts:
-    facts = _facts(session, select(StudyRow).where(StudyRow.id == study_id))
-    if not facts:
+    rows = _rows(session, select(StudyRow).where(StudyRow.id == study_id))
+    if not rows:
         raise UnknownStudy(f"the store has no study {study_id}: /v1/studies lists them")
-    return facts[0]
+    return _facts(rows[0], _counts(session, [study_id])[study_id])
 
 
-def _facts(session: Session, query: Select[StudyRow]) -> list[StudyFacts]:
-    rows = session.scalars(query.options(joinedload(StudyRow.problem), joinedload(StudyRow.device))).all()
-    counts = _counts(session, [row.id for row in rows])
-    return [
-        StudyFacts(
-            row.id, codec.problem_of(row.problem.key), row.device.name, row.device.kind, row.policy, row.family,
-            row.source, row.generation, row.status, row.stopped_because, codec.utc(row.created_at), **counts[row.id],
-        )
-        for row in rows
-    ]  # fmt: skip
+def _rows(session: Session, query: Select[StudyRow]) -> Sequence[StudyRow]:
+    return session.scalars(query.options(joinedload(StudyRow.problem), joinedload(StudyRow.device))).all()
+
+
+def _facts(row: StudyRow, counts: Mapping[str, Any]) -> StudyFacts:
+    return StudyFacts(
+        row.id, codec.problem_of(row.problem.key), row.device.name, row.device.kind, row.policy, row.family,
+        row.source, row.generation, row.status, row.stopped_because, codec.utc(row.created_at), **counts,
+    )  # fmt: skip
 
 
 def _counts(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any]]:

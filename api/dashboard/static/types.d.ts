@@ -9,7 +9,7 @@ declare namespace Api {
     problems: ProblemIn[];
     device?: string | null;
     require?: "any" | "measured";
-    policy?: "sustained" | "burst" | "chain" | "chain_pdl" | "rounds" | null;
+    policy?: Policy | null;
     neighbours?: "plain" | "pdl";
   };
   type BatchOut = {

@@ -64,10 +64,11 @@ def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> N
             assert many[1].source != "measured"
         with pytest.raises(GemmtuneError, match="under burst a product has no neighbours"):
             client.best_many(asked, policy="burst", neighbours="pdl")
-        with pytest.raises(GemmtuneError, match="policy"):
-            client.best(*shape, policy="calm")
-        with pytest.raises(GemmtuneError, match="policy"):
-            client.best_many(asked, policy="calm")
+        for unknown in ("calm", ""):
+            with pytest.raises(GemmtuneError, match="policy"):
+                client.best(*shape, policy=unknown)
+            with pytest.raises(GemmtuneError, match="policy"):
+                client.best_many(asked, policy=unknown)
         with pytest.raises(GemmtuneError, match="under burst a product has no neighbours") as refusal:
             client.best(*shape, policy="burst", neighbours="pdl")
         assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")

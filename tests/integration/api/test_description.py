@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from api import description
+from tests.integration.api.asking import problem_of
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/v1/best?m=1&n=1&k=1&devise=L40S"])
@@ -39,3 +40,16 @@ def test_it_is_sent_compressed_and_not_again(http: TestClient) -> None:
 
 def test_another_method_is_told_those_that_it_has(http: TestClient) -> None:
     assert http.delete("/openapi.json").headers["allow"] == "GET, HEAD"
+
+
+def test_every_whole_number_of_a_query_is_refused_if_it_is_not_written_in_digits(http: TestClient) -> None:
+    asked = 0
+    for path, methods in http.get("/openapi.json").json()["paths"].items():
+        for each in methods.get("get", {}).get("parameters", ()):
+            if each["in"] == "query" and each["schema"].get("type") == "integer":
+                refused = http.get(path.format(device="h200", campaign_id=1), params={each["name"]: "4_0"})
+                errors = problem_of(refused, 422, "malformed-request")["errors"]
+                wrong = {one["pointer"]: one["detail"] for one in errors}
+                assert wrong[each["name"]] == 'give a whole number in digits, as in 4096, not "4_0"'
+                asked += 1
+    assert asked > 50

@@ -123,7 +123,11 @@ class TestBest:
             ({"m": 0}, "malformed-request", 'greater than or equal to 1, not "0"'),
             ({"m": -4}, "malformed-request", 'not "-4"'),
             ({"m": "x"}, "malformed-request", 'not "x"'),
+            ({"m": "40.0"}, "malformed-request", 'give a whole number in digits, as in 4096, not "40.0"'),
+            ({"m": " 40"}, "malformed-request", 'not " 40"'),
             ({"m": 2**31}, "malformed-request", "m"),
+            ({"policy": "cold_graph"}, "malformed-request", "give one of sustained, burst, chain, chain_pdl, rounds"),
+            ({"policy": ""}, "malformed-request", 'rounds, not ""'),
             ({"dtype": "bf17"}, "bad-input", "bf17"),
             ({"layout": "xx"}, "bad-input", "xx"),
             ({"shape": "1x1x1"}, "malformed-request", "shape: no such field: use one of kind, m, n, k"),
@@ -168,6 +172,7 @@ class TestMeasurements:
             ("limit=0", 422, "malformed-request"),
             ("limit=1001", 422, "malformed-request"),
             ("outcome=fine", 422, "malformed-request"),
+            ("policy=cold_graph", 422, "malformed-request"),
             ("problem=4096", 422, "bad-input"),
             ("colour=red", 422, "malformed-request"),
         ],
@@ -205,6 +210,8 @@ class TestExplain:
             ({"problem": ASKED, "knobs": {"tile": 128}}, "bad-input"),
             ({"problem": ASKED, "arch": "sm_90"}, "bad-input"),
             ({"problem": ASKED, "family": "sm70"}, "bad-input"),
+            ({"problem": ASKED, "family": ""}, "bad-input"),
+            ({"problem": ASKED, "device": ""}, "bad-input"),
             ([], "malformed-request"),
         ],
     )
@@ -339,7 +346,9 @@ class TestService:
     def test_a_body_that_is_not_sent_as_json_is_refused(self, http: TestClient, path: str) -> None:
         for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
             problem_of(http.post(path, content=b"{}", headers=headers), 415, "not-json")
-        problem_of(http.post(path, json=[]), 422, "malformed-request")
+        for kind in ("application/json", "application/merge-patch+json"):
+            wrong = http.post(path, content=b"[]", headers={"Content-Type": kind})
+            problem_of(wrong, 422, "malformed-request")
 
     def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
         assert http.get("/healthz", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from api.app import create_app
 from api.concurrency import CALLER_THREADS
 from api.thread_routes import ThreadRoute
 from tests.fleet import eventually
+from tests.integration.api.asking import ASKED
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
@@ -42,6 +44,23 @@ def test_a_caller_has_a_few_threads_and_another_its_own(store: Store, monkeypatc
             go.set()
         assert [each.result().status_code for each in asked] == [200] * (many + 1)
     assert len(begun) == many + 1
+
+
+@pytest.mark.parametrize("path", ["space", "funnel", "importance", "ladder", "best"])
+def test_which_device_a_starting_service_has_is_not_read_on_the_event_loop(
+    store: Store, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    devices, on_loop = Store.devices, list[bool]()
+
+    def noted(store: Store) -> list[tuple[str, str]]:
+        on_loop.append(asyncio._get_running_loop() is not None)
+        return devices(store)
+
+    monkeypatch.setattr(Store, "devices", noted)
+    idle = TestClient(create_app(store))  # without its start, nothing is read
+    assert idle.get(f"/v1/{path}", params=ASKED).status_code in (200, 404, 503)
+    assert on_loop
+    assert not any(on_loop)
 
 
 def test_no_endpoint_takes_threads_without_that_limit(store: Store) -> None:

@@ -120,6 +120,23 @@ def test_a_forged_backup_is_told_and_leaves_the_store_empty(
         keep_best(store)
 
 
+@pytest.mark.parametrize("kind", ["a time that is none", "a row twice", "a problem that is gone", "no counter"])
+def test_a_backup_that_is_refused_late_leaves_no_file_and_takes_none_away(
+    kind: str, genuine: Path, tmp_path: Path
+) -> None:
+    lines, path, url = lines_of(genuine), tmp_path / "s.db", f"sqlite:///{tmp_path}/s.db"
+    FORGED[kind][0](lines)
+    write(tmp_path / "b.gz", lines)
+    with pytest.raises(StoreError):
+        restore_backup(tmp_path / "b.gz", url)
+    assert [each.name for each in tmp_path.iterdir()] == ["b.gz"]
+    for prepare in (Path.touch, lambda path: Store.open(f"sqlite:///{path}").close()):
+        prepare(path)
+        with pytest.raises(StoreError):
+            restore_backup(tmp_path / "b.gz", url)
+        assert path.exists()
+
+
 def test_a_value_nested_too_deep_is_no_backup(tmp_path: Path) -> None:
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"[" * 200_000))
     with pytest.raises(StoreError, match="can't be read as a backup"):

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from benchmarks.postgres import Postgres
 from tests.support import FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
+from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.store import Store
 
 
@@ -45,3 +46,20 @@ def test_another_refusal_that_quotes_the_word_is_no_repetition(store: Store) -> 
     with pytest.raises(StoreError, match="the store refused it") as refused:
         store.record(study.id, broken, PROVENANCE)
     assert not isinstance(refused.value, AlreadyMeasured)
+
+
+def test_what_only_a_newer_version_reads_is_left_out_of_pages(store: Store) -> None:
+    study = store.begin_study(study_key())
+    first, second, third = (store.record(study.id, measured(FAMILY.config({"stages": stages})), PROVENANCE).id
+                            for stages in (2, 3, 4))  # fmt: skip
+    with store.transaction(writes=True) as session:
+        newer = ConfigRow(key=f"{FAMILY.name}:later=1", family=FAMILY.name, knobs={})
+        session.add(newer)
+        session.flush()
+        row = session.get_one(MeasurementRow, second)
+        names = {*sa.inspect(MeasurementRow).columns.keys()} - {"id", "config_id"}
+        session.add(MeasurementRow(**{name: getattr(row, name) for name in names}, config_id=newer.id))
+    last = store.record(study.id, measured(FAMILY.config({"stages": 5})), PROVENANCE).id
+    assert [each.id for each in store.page()] == [first, second, third, last]
+    # Another takes the place of what was left out.
+    assert [each.id for each in store.page(after=second, limit=2)] == [third, last]

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import inspect
 
 from space.kinds.gemm import Gemm
 from tests.fleet import eventually
 from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key, today
 from tuner.evidence import revocations
+from tuner.evidence.models import ProblemRow, StudyRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
@@ -64,6 +66,21 @@ def test_bests_and_measurements(store: Store) -> None:
     grouped = failures(store, FailureFilter(device=DEVICE, problem=PROBLEM.key, family=FAMILY.name))
     assert [(group.outcome, group.count) for group in grouped.groups] == [("launch", 1)]
     assert drift(store, DEVICE).programs[0].bests == 1
+
+
+def test_studies_of_problems_that_only_a_newer_version_reads_are_left_out_of_pages(store: Store) -> None:
+    first, second = (store.begin_study(replace(study_key(PROBLEM), source=source)) for source in "ab")
+    with store.transaction(writes=True) as session:
+        newer = ProblemRow(key="sparse_gemm:bf16:64", m=1, n=1, k=1, kind="sparse_gemm", fields={})
+        row = session.get_one(StudyRow, first.id)
+        names = {*inspect(StudyRow).columns.keys()} - {"id", "problem_id"}
+        same = {name: getattr(row, name) for name in names}
+        session.add_all(StudyRow(**same | {"source": source}, problem=newer) for source in "cde")
+    third = store.begin_study(study_key(PROBLEM))
+    shown = [each.id for each in studies.page(store, None, None, 0, 10)]
+    assert shown == [third.id, second.id, first.id]
+    assert [each.id for each in studies.page(store, None, None, 0, 2)] == shown[:2]
+    assert [each.id for each in studies.page(store, None, None, second.id, 2)] == shown[2:]
 
 
 def test_the_outlook_of_a_problem_that_no_kernel_takes_is_empty(store: Store) -> None:

@@ -27,6 +27,7 @@ from tuner.fleet.campaigns.expected_gain import by_gain
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import queue_name
+from workers.measurement import from_document
 
 MOST_KEY = 200
 
@@ -192,7 +193,8 @@ def campaign_of(row: CampaignRow) -> Campaign:
     """A row as a plain value."""
     return Campaign(
         row.id, row.name, CampaignStatus(row.status), row.stopped_because, row.priority,
-        CampaignBudget(**row.budget), utc(row.created_at), utc(row.finished_at) if row.finished_at else None,
+        from_document(CampaignBudget, row.budget), utc(row.created_at),
+        utc(row.finished_at) if row.finished_at else None,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from tuner.fleet.campaigns.outcomes import finalists_next, suspects_next
 from tuner.fleet.campaigns.records import CampaignBudget, RoundTask
 from tuner.fleet.campaigns.workers import LiveWorker
 from tuner.fleet.queue.in_table import Job, TableQueue
+from workers.measurement import from_document
 
 #: Obsolete jobs that one claim clears away before it gives up.
 _MOST_OBSOLETE: Final = 50
@@ -87,7 +88,7 @@ def _inserting(dialect: str) -> ReturningInsert[int]:
 
 
 def _task(item: Row[Any], round_id: int, lease: str, seconds: float, slot: str) -> RoundTask:
-    budget = CampaignBudget(**item.budget).of_problem(item.tried if item.closing else None)
+    budget = from_document(CampaignBudget, item.budget).of_problem(item.tried if item.closing else None)
     return RoundTask(
         round_id, lease, item.key, budget.candidates, budget.turns, budget.target, seconds,
         suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,

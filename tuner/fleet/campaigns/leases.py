@@ -83,7 +83,7 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
     problem, facts = codec.problem_of(row.key), from_document(DeviceFacts, row.facts)
-    turns = CampaignBudget(**row.budget).of_problem().turns
+    turns = from_document(CampaignBudget, row.budget).of_problem().turns
     return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
 
 

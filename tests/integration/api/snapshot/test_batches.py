@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.batches import MOST_PROBLEMS, BatchOut, PolicyName
+from api.batches import MOST_PROBLEMS, BatchOut
 from tests.integration.api.asking import ASKED, problem_of
 from tests.integration.api.snapshot.conftest import SHAPES
 from tests.support import DEVICE
-from tuner.evidence.records import Policy
 
 
 class TestBatch:
@@ -81,9 +80,9 @@ class TestBatch:
         body: dict[str, Any] = {"problems": problems, "policy": "rounds"}
         singles = [http.get("/v1/best", params=problem | {"policy": "rounds"}).json() for problem in problems]
         assert http.post("/v1/best:batch", json=body).json() == {"items": singles, "unanswered": []}
-        required = http.post("/v1/best:batch", json=body | {"require": "measured"}).json()
-        assert [item and item["source"] for item in required["items"]] == ["measured", None]
-        assert set(get_args(PolicyName)) == set(Policy)
+        for policy, sources in (("burst", ["measured", None]), ("rounds", [None, None])):
+            required = http.post("/v1/best:batch", json=body | {"require": "measured", "policy": policy}).json()
+            assert [item and item["source"] for item in required["items"]] == sources
         monkeypatch.setattr("api.batches._COMPUTING_SECONDS", -1.0)
         assert http.post("/v1/best:batch", json=body).json()["unanswered"] == [0, 1]
 
@@ -110,6 +109,7 @@ class TestBatch:
             ({"problems": [ASKED], "devise": "x"}, "malformed-request", "/devise"),
             ({"problems": [ASKED], "m/n~k": 1}, "malformed-request", "/m~1n~0k"),
             ({"problems": [ASKED], "device": "a\x00b"}, "malformed-request", "/device"),
+            ({"problems": [ASKED], "policy": "cold_graph"}, "malformed-request", "/policy"),
             ([], "malformed-request", "/"),
         ],
     )

@@ -246,6 +246,21 @@ def test_what_is_required_to_be_measured_is_the_best_of_the_policy(
     assert statuses == [chain, burst]
 
 
+def test_what_is_required_to_be_measured_is_measured_under_the_named_policy(own_store: Store) -> None:
+    keep_best(own_store)
+    with TestClient(create_app(own_store)) as http:
+        asked: list[dict[str, Any]] = [{"policy": "burst"}, {"policy": "rounds"}, {"neighbours": "pdl"}, {}]
+        single = [http.get("/v1/best", params=ASKED | {"require": "measured"} | each) for each in asked]
+        assert [found.status_code for found in single] == [200, 404, 200, 200]
+        assert "256x256x256 was not measured under rounds" in single[1].json()["detail"]
+        bodies = [{"problems": [ASKED], "require": "measured"} | each for each in asked]
+        batches = [http.post("/v1/best:batch", json=body).json() for body in bodies]
+        assert [found["unanswered"] for found in batches] == [[], [0], [], []]
+        # The problem is measured: no campaign has to tune it.
+        assert http.get("/v1/misses").json()["total"] == 0
+        assert http.get("/v1/best", params=ASKED | {"policy": "rounds"}).json()["policy"] == "burst"
+
+
 def test_nothing_that_was_derived_before_a_restore_is_served_after_it(tmp_path: Path, own_store: Store) -> None:
     near = {"m": 256, "n": 256, "k": 320}
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from sqlalchemy import update
+
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet, time_of
 from tests.support import measured
+from tuner.evidence.campaign_models import CampaignRow
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
 
@@ -92,3 +95,12 @@ def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet)
     ended = results.progress(fleet.store, campaign.id).campaign
     assert (ended.status, ended.stopped_because) == (CampaignStatus.FINISHED, "the campaign's GPU time is spent")
     assert fleet.statuses(campaign.id) == {"done": 1, "skipped": 5}
+
+
+def test_a_newer_versions_budget_is_read_as_far_as_it_is_known(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignRow).values(budget={"candidates": 20, "rounds": 11, "joules": 1e6}))
+    assert fleet.campaigns.get(campaign.id).budget == CampaignBudget(candidates=20, rounds=11)
+    hand.work(hand.claimed())
+    assert fleet.statuses(campaign.id) == {"done": 1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import numpy as np
@@ -25,6 +24,7 @@ from tuner.prediction.examples import Group
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from tuner.prediction.train import train, with_portfolio
+from tuner.tables.tables import TableBests
 from workers.measurement import Policy
 
 H200 = profile_named("NVIDIA H200")
@@ -36,17 +36,11 @@ TILES = [FAMILY.config({"tile_n": n, "epilogue": epilogue, "stages": stages})
          for n in (64, 96, 128, 192) for epilogue in ("tma", "direct") for stages in (3, 4)]  # fmt: skip
 
 
-class Bests:
+class Bests(TableBests):
     """What was measured."""
 
     def __init__(self, *bests: Best) -> None:
-        self._bests = bests
-
-    def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
-        return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
-
-    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> Iterable[Best]:
-        return sorted(self._bests, key=lambda best: problem.distance(best.problem))
+        super().__init__(bests)
 
 
 def best_of(shape: str, config: Config, us: float, runner_up: Config | None = None) -> Best:

@@ -110,6 +110,9 @@ class Nothing:
     def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> list[Best]:
         return []
 
+    def wrong(self, problem: Gemm, device: str) -> frozenset[str]:
+        return frozenset()
+
 
 @pytest.mark.parametrize("device", [H200.name, "NVIDIA H100 80GB HBM3"])
 def test_no_answer_hides_that_its_rates_were_never_measured(device: str) -> None:
