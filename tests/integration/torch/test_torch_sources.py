@@ -159,7 +159,8 @@ def test_what_is_named_and_not_there_is_no_empty_store(
 
 def test_a_store_is_closed_once_another_source_is_configured(tmp_path: Path) -> None:
     problem, path = Gemm.parse("512x512x512"), tmp_path / "store.db"
-    given = sources.Bests(SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: []), trusted=["measured"])
+    nothing = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: [], wrong=lambda *_: ())
+    given = sources.Bests(nothing, trusted=["measured"])
     try:
         with Store.open(f"sqlite:///{path}"):
             configure(path)
@@ -189,7 +190,8 @@ def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
         if failures:
             raise failures.pop()
 
-    source = sources.Bests(SimpleNamespace(best=best, neighbours=lambda *_: []), trusted=["measured"])
+    bests = SimpleNamespace(best=best, neighbours=lambda *_: [], wrong=lambda *_: ())
+    source = sources.Bests(bests, trusted=["measured"])
     problem = Gemm.parse("512x512x512")
     refused = source.find(problem, "NVIDIA H200")
     assert (refused.config, refused.for_now) == (None, True)

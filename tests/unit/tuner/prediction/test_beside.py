@@ -28,7 +28,7 @@ from tuner.prediction.train import train, with_portfolio
 H200, H100 = profile_named("NVIDIA H200"), "NVIDIA H100 80GB HBM3"
 WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
 FEW = [Gemm.parse(shape) for shape in ("1x1024x1024", "1x2048x1024", "2x1024x2048", "2x2048x2048")]
-NOTHING = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: ())
+NOTHING = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: (), wrong=lambda *_: ())
 
 
 def taught(family: Family, factor: float) -> LearnedModel:

@@ -18,7 +18,7 @@ from workers.measurement import DeviceFacts
 
 H200 = "NVIDIA H200"
 MODEL = model_for(H200, Path("/nowhere")).model
-NOTHING = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: ())
+NOTHING = SimpleNamespace(best=lambda *_: None, neighbours=lambda *_: (), wrong=lambda *_: ())
 
 
 @pytest.mark.parametrize("shape", ["4096x4096x4096", "16x2112x7168", "300x7168x2048", "8192x1024x640"])
