@@ -104,25 +104,25 @@ def next_step(table: Guarded, options: ExportOptions) -> str:
 
 def rows_of(table: Guarded) -> list[str]:
     """The rows of the entries that have one."""
-    version, most_kib = version_of(table), _workspace_kib(table)
-    said = (_row(entry, version, most_kib) for entry in table.entries)
-    return [",".join(row) for row in said if not isinstance(row, str)]
+    version = version_of(table)
+    return [",".join(row) for entry in table.entries if not isinstance(row := _row_with(entry, version, table), str)]
 
 
 def with_rows(table: Guarded) -> Guarded:
     """The entries that have a row; the others are left to the library, with the reason."""
-    version, most_kib = version_of(table), _workspace_kib(table)
+    version = version_of(table)
 
     def why_none(entry: Mapping[str, Any]) -> str:
-        said = _row(entry, version, most_kib)
+        said = _row_with(entry, version, table)
         return said if isinstance(said, str) else ""
 
     return table.without(why_none)
 
 
 def version_of(table: Guarded) -> str:
-    """The version of cuBLASLt that most entries were measured with."""
-    versions = Counter(entry["provenance"]["cublaslt"] for entry in table.entries if entry["provenance"]["cublaslt"])
+    """The version of cuBLASLt with which most of the rows were measured: a file has those of one."""
+    with_one = (entry for entry in table.entries if not isinstance(_row(entry, table), str))
+    versions = Counter(entry["provenance"]["cublaslt"] for entry in with_one)
     return str(versions.most_common(1)[0][0]) if versions else ""
 
 
@@ -140,13 +140,21 @@ def _workspace_kib(table: Guarded) -> int:
     return _WORKSPACE_KIB.get(profile.compute_capability[0], _OTHERS_KIB) if profile else _OTHERS_KIB
 
 
-def _row(entry: Mapping[str, Any], version: str, most_kib: int) -> tuple[str, str, str, str] | str:
+def _row_with(entry: Mapping[str, Any], version: str, table: Guarded) -> tuple[str, str, str, str] | str:
+    """`_row` in a file of one version of cuBLASLt."""
+    measured, said = entry["provenance"]["cublaslt"], _row(entry, table)
+    if isinstance(said, str) or measured == version:
+        return said
+    return f"measured with cuBLASLt {measured}, not {version}"
+
+
+def _row(entry: Mapping[str, Any], table: Guarded) -> tuple[str, str, str, str] | str:
     """Operation, parameters, solution and milliseconds; or why torch has no such row."""
-    knobs = entry["config"]["knobs"]
+    knobs, most_kib = entry["config"]["knobs"], _workspace_kib(table)
     if entry["config"]["family"] != "cublaslt" or knobs["algorithm"] == BY_RANK:
         return "no algorithm of the library whose attributes are known: tune again"
-    if entry["provenance"]["cublaslt"] != version:
-        return f"measured with cuBLASLt {entry['provenance']['cublaslt']}, not {version}"
+    if not entry["provenance"]["cublaslt"]:
+        return "measured with an unknown version of cuBLASLt: tune again"
     if knobs["workspace_bytes"] > most_kib << 10:
         return f"needs more workspace than the {most_kib:,} KiB that torch has on this card"
     said = operation_of(problem_from_key(entry["problem"]["key"]))

@@ -217,6 +217,18 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
     assert "PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME='a t.csv'" in step
 
 
+def test_a_file_is_of_the_version_that_measured_most_of_its_rows() -> None:
+    def of(problem: Gemm, version: str) -> dict[str, Any]:
+        return entry(problem, family="cublaslt", provenance=entry(WON)["provenance"] | {"cublaslt": version})
+
+    eight = [of(Gemm.of(m, 64, 64, "fp8_e4m3"), "130000") for m in (1, 2, 3)]
+    found = guarded(table(*eight, of(WON, "130101"), of(TIED, "130101"), of(Gemm.of(64, 64, 64), "130000")))
+    assert len(rows_of(found)) == 2
+    assert b"CUBLASLT_VERSION,130101\n" in written("tunableop", found, torch="2.14.1")["t0.tunableop"]
+    assert with_rows(found).left_out["measured with cuBLASLt 130000, not 130101"] == 1
+    assert rows_of(guarded(table(of(WON, "")))) == []
+
+
 @pytest.mark.parametrize(("device", "most_kib"), [(DEVICE, 32_768), ("NVIDIA A100-SXM4-80GB", 8_320)])
 def test_an_algorithm_may_take_all_of_the_workspace_that_torch_is_told_to_give(device: str, most_kib: int) -> None:
     def left_out(size_bytes: int) -> list[str]:
