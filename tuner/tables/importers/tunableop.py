@@ -35,6 +35,8 @@ _UNSAID: Final = (
     "8-bit floats in rows of torch 2.13 or older, which do not say how such products are scaled and summed: record "
     "with a newer one"
 )
+#: torch 2.15 writes one behind that of each product with a dynamic extent.
+_ANY: Final = "rows that hold for any extent: the products that they were tuned on have rows of their own"
 _ONCE: Final = "TunableOp lists each product once: its counts say nothing of how often each runs"
 
 
@@ -59,9 +61,12 @@ def read(source: Source, asked: Asked) -> Shapes:
         place = f"{source.path}, line {number}"
         operation, _, rest = line.partition(",")
         parameters = rest.partition(",")[0]
-        kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters)
+        kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters.replace("*", "1"))
         if kind is None or shape is None or not _agree(kind, shape):
             raise ProblemError(f"{place}: {line[:120]!r} is not a row of TunableOp: operation,parameters")
+        if "*" in parameters:
+            tally.leave_out(_ANY)
+            continue
         # A program that ends while it writes leaves a part of a row, whose K may lack digits.
         if leading and shape[6] is None:
             raise ProblemError(
