@@ -167,11 +167,11 @@ def _arrays(arguments: dict[str, Any], place: str) -> list[Array | None]:
     dims, strides, types = (arguments.get(name) for name in ("Input Dims", "Input Strides", "Input type"))
     if not isinstance(dims, list) or not isinstance(types, list):
         return []
-    if not isinstance(strides, list):
-        strides = [_dense_strides(each) for each in dims]
+    told = strides if isinstance(strides, list) else None
     found: list[Array | None] = []
-    for shape, steps, word in zip(dims, strides, types, strict=False):
-        if not isinstance(shape, list) or not isinstance(word, str) or not shape:
+    for shape, steps, word in zip(dims, map(_dense_strides, dims) if told is None else told, types, strict=False):
+        sparse = told is not None and steps == []  # such tensors have no strides
+        if not isinstance(shape, list) or not isinstance(word, str) or not shape or sparse:
             found.append(None)
         elif not isinstance(steps, list) or len(steps) != len(shape) or not _whole(shape) or not _whole(steps):
             raise ProblemError(f"{place}: {str(shape)[:80]} and {str(steps)[:80]} are not extents with strides")

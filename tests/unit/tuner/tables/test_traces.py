@@ -107,3 +107,12 @@ def test_a_trace_of_very_many_threads_is_counted(read: Read) -> None:
 def test_products_of_newer_operators_are_left_out_and_said(read: Read, name: str) -> None:
     found = read(event(f"aten::{name}", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16]))
     assert (found.counts, list(found.left_out.values())) == ({}, [1])
+
+
+def test_products_of_sparse_tensors_are_left_out_alone(read: Read) -> None:
+    sparse = event("aten::mm", [[16, 64], [64, 128]], [[], [128, 1]], ["float", "float"])
+    added = event("aten::addmm", [[16, 128], [16, 64], [64, 128], [], []], [[128, 1], [], [128, 1], [], []],
+                  ["float", "float", "float", "Scalar", "Scalar"])  # fmt: skip
+    found = read(sparse, MM, added)
+    assert found.counts == {Gemm.of(16, 128, 64): 1}
+    assert list(found.left_out) == ["mm without two matrices", "addmm without two matrices"]
