@@ -92,6 +92,13 @@ def test_scaled_products_and_results_are_read(read: Read) -> None:
     assert list(found.left_out.values()) == [1, 1]
 
 
+def test_a_scaled_product_may_have_a_result_in_f32(read: Read) -> None:
+    """Parameters name dtypes as c10::toString does, operations as C++."""
+    row = SCALED.format(scale=0, fast=1, bias="None").replace("as_float_bs_float", "as_Float_bs_Float")
+    found = read("untuned.csv", row.replace("_BFloat16_TN", "_float_TN").replace("c_BFloat16", "c_Float"))
+    assert list(found.counts) == [Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "f32", "f32", "nt", 1, "scaled")]
+
+
 def test_rows_of_older_torchs_are_read_for_what_they_say(read: Read) -> None:
     plain = "GemmTunableOp_BFloat16_TN,tn_64_8_32,Default,0.5\n"
     plain += "GemmStridedBatchedTunableOp_Half_NN,nn_64_8_32_B_4,Default,1\n"
