@@ -84,7 +84,7 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
-    layout = LAYOUTS[letters]
+    layout = _layout(letters, m, n, k)
     if operator == "ScaledGemm":
         scaled = _SCALED.fullmatch(shape[9] or "")
         if not shape[9] or _SCALED_BEFORE.fullmatch(shape[9]):
@@ -109,6 +109,16 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     tally.add(problem, 1, place)
     if shape[6] and tuple(map(int, shape.groups()[5:8])) != leading_dimensions(problem):
         tally.note(APART)
+
+
+def _layout(letters: str, m: int, n: int, k: int) -> str:
+    """Our layout. Both letters describe the memory of a vector, which has the one that `gemmtune.torch` reads."""
+    a, b = list(LAYOUTS[letters])
+    if 1 in (m, k):
+        a = "t" if k == 1 < m else "n"
+    if 1 in (k, n):
+        b = "t" if n == 1 < k else "n"
+    return a + b
 
 
 def _agree(kind: re.Match[str], shape: re.Match[str]) -> bool:

@@ -99,6 +99,18 @@ def test_a_scaled_product_may_have_a_result_in_f32(read: Read) -> None:
     assert list(found.counts) == [Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "f32", "f32", "nt", 1, "scaled")]
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout"), [("1_16_64", "nt"), ("64_1_32", "nn"), ("64_16_1", "tn"), ("1_1_64", "nt")]
+)
+def test_a_vector_has_the_layout_that_torch_tensors_have(read: Read, shape: str, layout: str) -> None:
+    """A Linear's weight of one row is contiguous however it is transposed; `install` looks for one key."""
+    n, m, k = map(int, shape.split("_"))
+    rows = (f"GemmTunableOp_BFloat16_{xy},{xy.lower()}_{shape}_ld_64_64_{n}\n" for xy in ("NN", "TT"))
+    found = {problem for row in rows for problem in read("untuned.csv", row).counts}
+    assert Gemm.of(m, n, k, layout=layout) in found
+    assert (len(found) == 1) == (1 in (m, k) and 1 in (k, n))
+
+
 def test_rows_of_older_torchs_are_read_for_what_they_say(read: Read) -> None:
     plain = "GemmTunableOp_BFloat16_TN,tn_64_8_32,Default,0.5\n"
     plain += "GemmStridedBatchedTunableOp_Half_NN,nn_64_8_32_B_4,Default,1\n"
