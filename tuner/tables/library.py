@@ -1,11 +1,11 @@
-"""The library's table: for every served best, the fastest of cuBLASLt's candidates in the same finals."""
+"""The library's table: for every served best, the pick among cuBLASLt's candidates in the same finals."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tuner.errors import UnknownDevice
-from tuner.evidence.picks import LIBRARY, versus
+from tuner.evidence.picks import LIBRARY, Rivals, versus
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.tables.tables import chosen_bests, table_of
@@ -24,17 +24,15 @@ def library_table(store: Store, device: str) -> dict[str, Any]:
 
 
 def library_best(store: Store, best: Best) -> Best | None:
-    """The fastest candidate of the library in a best's finals, with its ratio to the library's first choice."""
-    finals = [
-        final
-        # Later finals of its study may have been slower, and then it still stands.
-        for final in store.finals_beside(best.winner.id)
-        if final.measurement.config.family == LIBRARY and final.measurement.policy is best.policy
-    ]
-    if not finals:
-        return None
+    """What a best's finals would serve if only the library had taken part, with its ratio to the first choice."""
+    # Later finals of its study may have been slower, and then it still stands.
+    beside = store.finals_beside(best.winner.id)
+    finals = [final for final in beside if final.measurement.config.family == LIBRARY]
+    rivals = Rivals(best.problem, best.device, [final.measurement for final in finals])
     # Stored in order: the library's first choice precedes its other candidates.
-    first = finals[0].measurement
-    ratios = [versus(first, final.measurement, best.device) for final in finals]
-    ratio, fastest = max(zip(ratios, finals, strict=True), key=lambda each: each[0].value)
-    return Best(best.problem, best.device, best.device_kind, fastest, ratio, None, None, best.tried, best.failed)
+    if not (library := rivals.under(best.policy)):
+        return None
+    won = rivals.winner(best.policy)
+    (winner,) = (final for final in finals if final.measurement is won)
+    ratio = versus(library[0], won, best.device)
+    return Best(best.problem, best.device, best.device_kind, winner, ratio, None, None, best.tried, best.failed)

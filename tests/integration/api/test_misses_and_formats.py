@@ -262,6 +262,22 @@ def test_the_librarys_table_is_of_the_finals_that_a_best_won(store: Store) -> No
     assert library_table(store, DEVICE) == won
 
 
+def test_the_librarys_table_has_no_algorithm_that_loses_under_another_policy(store: Store) -> None:
+    """Its first choice is what the user has: nothing that leaves is slower than that, however a program runs."""
+    library, problem = family_named("cublaslt"), Gemm.parse("16x2112x7168")
+    configs = [FAMILY.config({}), *(library.config({"rank": rank}) for rank in (0, 3, 5))]
+    times = {Policy.CHAIN: (9.0, 10.0, 9.5, 9.7), Policy.SUSTAINED: (9.0, 10.0, 11.0, 9.7)}
+    taken = [
+        measured(config, us, problem, "final", policy=policy)
+        for policy, each in times.items() for config, us in zip(configs, each, strict=True)
+    ]  # fmt: skip
+    stored = store.record_many(store.begin_study(study_key(problem)).id, taken, PROVENANCE)
+    store.set_bests(bests_of(problem, stored, 3, {}))
+    (entry,) = (each for each in library_table(store, DEVICE)["entries"] if each["problem"]["key"] == problem.key)
+    assert (entry["policy"], entry["config"]["knobs"]["rank"]) == ("chain", 5)
+    assert entry["versus_cublaslt_first"]["value"] == pytest.approx(10.0 / 9.7)
+
+
 def test_a_file_without_rows_has_the_bytes_of_the_commands(tmp_path: Path) -> None:
     url, out, ranked = f"sqlite:///{tmp_path}/s.db", tmp_path / "t.csv", Gemm.of(24, 4096, 4096)
     with Store.open(url) as store:

@@ -174,7 +174,8 @@ GPT_OSS: dict[str, Any] = {
           (512, 7168, 2), (7168, 256, 2), (16160, 7168, 1)],
          "gate, kv_a_proj_with_mqa, q_a_proj"),
         (GPT_OSS,
-         [(640, 2880, 2, "bias"), (2880, 512, 2, "bias"), (32, 2880, 2, "bias"), (25136, 2880, 1)], "router"),
+         [(640, 2880, 2, "bias"), (2880, 512, 2, "bias"), (2880, 512, 2), (32, 2880, 2, "bias"), (25136, 2880, 1)],
+         "router"),
     ],
 )  # fmt: skip
 def test_attention_is_cut_where_the_plan_is_of_the_experts_alone(
@@ -183,6 +184,8 @@ def test_attention_is_cut_where_the_plan_is_of_the_experts_alone(
     assert listed(tmp_path, config, tp=8) == {problem(n, k, *rest): count for n, k, count, *rest in shapes}
     notes = shapes_of([tmp_path / "config.json"], Asked(ms=(16,), tp=8)).notes
     assert f"--tp 8 leaves whole, on every GPU: {whole}" in notes
+    once = "--tp 8: one GPU adds the bias of o_proj, which is listed without it too"
+    assert (once in notes) == (config is GPT_OSS)
 
 
 #: By name: the config, and N, K, count (and epilogue) of products on each of two GPUs.
@@ -191,9 +194,10 @@ HALVED: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
         {"model_type": "falcon", "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 64},
         [(2176, 4096, 1), (4096, 2048, 1), (8192, 4096, 1), (4096, 8192, 1)],
     ),
-    "Bloom": (
+    "Bloom, whose biases of closing projections one GPU adds": (
         {"model_type": "bloom", "hidden_size": 64, "n_layer": 1, "n_head": 8},
-        [(96, 64, 1, "bias"), (64, 32, 1, "bias"), (128, 64, 1, "bias"), (64, 128, 1, "bias")],
+        [(96, 64, 1, "bias"), (64, 32, 1, "bias"), (64, 32, 1), (128, 64, 1, "bias"), (64, 128, 1, "bias"),
+         (64, 128, 1)],
     ),
     "BERT": (
         {"model_type": "bert", "num_hidden_layers": 1},

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from space.devices import profile_named
+from space.devices import find_profile, profile_named
 from space.errors import ConfigError
 from space.families.cublaslt import BY_RANK
 from space.kind import problem_from_key
@@ -36,8 +36,9 @@ _ATTRIBUTES: Final = (
     ("id", "algorithm"), ("tile", "tile"), ("stages", "stages"), ("splitk", "split_k"), ("red", "reduction"),
     ("swizzle", "swizzle"), ("custom", "custom"), ("inner", "inner_shape"), ("cluster", "cluster"),
 )  # fmt: skip
-#: Workspace that torch gives cuBLASLt on Hopper unless CUBLASLT_WORKSPACE_SIZE says otherwise.
-TORCH_WORKSPACE_BYTES: Final = 32 << 20
+#: Most workspace that torch gives cuBLASLt, in KiB: on these generations, and on others. It has as much for cuBLAS, and
+#: gives 1 MiB unless CUBLASLT_WORKSPACE_SIZE asks for more (torch's ATen/cuda/CublasHandlePool.cpp, 2.15).
+_WORKSPACE_KIB, _OTHERS_KIB = dict.fromkeys((9, 10, 12), 32 << 10), 8320
 _VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.[0-9]{1,4}")
 #: The first PyTorch whose TunableOp rebuilds cuBLASLt's algorithms; older ones ignore the rows.
 _FIRST: Final = (2, 14)
@@ -96,15 +97,15 @@ def next_step(table: Guarded, options: ExportOptions) -> str:
         return "no row: torch's default is kept everywhere, and the file is of no use"
     return (
         f"{len(rows)} rows for torch {options.torch} with cuBLASLt {version_of(table)}; run any torch program with\n"
-        f"PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME={shlex.quote(options.name)}"
+        f"CUBLASLT_WORKSPACE_SIZE={_workspace_kib(table)} PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 "
+        f"PYTORCH_TUNABLEOP_FILENAME={shlex.quote(options.name)}"
     )
 
 
 def rows_of(table: Guarded) -> list[str]:
     """The rows of the entries that have one."""
     version = version_of(table)
-    said = (_row(entry, version) for entry in table.entries)
-    return [",".join(row) for row in said if not isinstance(row, str)]
+    return [",".join(row) for entry in table.entries if not isinstance(row := _row_with(entry, version, table), str)]
 
 
 def with_rows(table: Guarded) -> Guarded:
@@ -112,15 +113,16 @@ def with_rows(table: Guarded) -> Guarded:
     version = version_of(table)
 
     def why_none(entry: Mapping[str, Any]) -> str:
-        said = _row(entry, version)
+        said = _row_with(entry, version, table)
         return said if isinstance(said, str) else ""
 
     return table.without(why_none)
 
 
 def version_of(table: Guarded) -> str:
-    """The version of cuBLASLt that most entries were measured with."""
-    versions = Counter(entry["provenance"]["cublaslt"] for entry in table.entries if entry["provenance"]["cublaslt"])
+    """The version of cuBLASLt with which most of the rows were measured: a file has those of one."""
+    with_one = (entry for entry in table.entries if not isinstance(_row(entry, table), str))
+    versions = Counter(entry["provenance"]["cublaslt"] for entry in with_one)
     return str(versions.most_common(1)[0][0]) if versions else ""
 
 
@@ -132,15 +134,29 @@ def with_ordinal(name: str, ordinal: int) -> str:
     return str(path.with_name(f"{path.stem}{ordinal}{path.suffix}"))
 
 
-def _row(entry: Mapping[str, Any], version: str) -> tuple[str, str, str, str] | str:
+def _workspace_kib(table: Guarded) -> int:
+    """Most workspace that torch gives cuBLASLt on a table's device."""
+    profile = find_profile(table.device)
+    return _WORKSPACE_KIB.get(profile.compute_capability[0], _OTHERS_KIB) if profile else _OTHERS_KIB
+
+
+def _row_with(entry: Mapping[str, Any], version: str, table: Guarded) -> tuple[str, str, str, str] | str:
+    """`_row` in a file of one version of cuBLASLt."""
+    measured, said = entry["provenance"]["cublaslt"], _row(entry, table)
+    if isinstance(said, str) or measured == version:
+        return said
+    return f"measured with cuBLASLt {measured}, not {version}"
+
+
+def _row(entry: Mapping[str, Any], table: Guarded) -> tuple[str, str, str, str] | str:
     """Operation, parameters, solution and milliseconds; or why torch has no such row."""
-    knobs = entry["config"]["knobs"]
+    knobs, most_kib = entry["config"]["knobs"], _workspace_kib(table)
     if entry["config"]["family"] != "cublaslt" or knobs["algorithm"] == BY_RANK:
         return "no algorithm of the library whose attributes are known: tune again"
-    if entry["provenance"]["cublaslt"] != version:
-        return f"measured with cuBLASLt {entry['provenance']['cublaslt']}, not {version}"
-    if knobs["workspace_bytes"] > TORCH_WORKSPACE_BYTES:
-        return f"needs more workspace than torch's {TORCH_WORKSPACE_BYTES >> 20} MiB"
+    if not entry["provenance"]["cublaslt"]:
+        return "measured with an unknown version of cuBLASLt: tune again"
+    if knobs["workspace_bytes"] > most_kib << 10:
+        return f"needs more workspace than the {most_kib:,} KiB that torch has on this card"
     said = operation_of(problem_from_key(entry["problem"]["key"]))
     if said is None:
         return "no operation of TunableOp: it knows bf16, fp16 and tf32, alone, in batches, or with a bias"

@@ -139,6 +139,9 @@ def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, t
     products = list(_merged(recorder.products, plan, tally, len(ms)))
     if plan.whole:
         tally.note(f"--tp {tp} leaves whole, on every GPU: {', '.join(sorted(plan.whole))}")
+    if plan.biased:
+        said = f"{', '.join(sorted(plan.biased))}, which is listed without it too"
+        tally.note(f"--tp {tp}: one GPU adds the bias of {said}")
     for product in products:
         for m in ms:
             count_product(tally, product.operator, _with_rows(product, m), "", f"{where}, {product.module}", tf32)
@@ -178,11 +181,13 @@ class _Plan:
 
     Attributes:
         whole: names of projections that it does not cut.
+        biased: names of those that it cuts along K and that have a bias.
     """
 
     def __init__(self, model: Any, tp: int, where: str) -> None:  # noqa: ANN401
         self._tp, self._where = tp, where
         self.whole: set[str] = set()
+        self.biased: set[str] = set()
         plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
         self._styles = {_pattern(name): style for name, style in plan.items()}
         text = model.config.get_text_config()
@@ -226,6 +231,15 @@ class _Plan:
         if style == "row":
             return _with_extents(product, m, n, self._part(k, product))
         return _with_extents(product, m, self._cut_columns(n, product), k)
+
+    def without_bias(self, product: Product) -> Product | None:
+        """A cut projection that closes a block, as all GPUs but one run it: what they make is added up, and the bias is
+        to be in the sum once. None for other products.
+        """
+        if self._tp == 1 or product.operator != "addmm" or self._style(product.module) != "row":
+            return None
+        self.biased.add(product.module.rpartition(".")[2])
+        return replace(product, operator="mm", arrays=product.arrays[1:])
 
     def _cut_columns(self, n: int, product: Product) -> int:
         """One GPU's part of N. Engines give each GPU a head of keys and of values whole, though others have it too."""
@@ -305,6 +319,8 @@ def _merged(products: list[Product], plan: _Plan, tally: Tally, runs: int) -> It
         a = cut[0].arrays[first]
         if len(cut) == 1 or a is None:
             yield cut[0]
+            if (plain := plan.without_bias(cut[0])) is not None:
+                yield plain
             continue
         n = sum(_columns(member) for member in cut)
         yield _with_extents(cut[0], a.shape[0], n, a.shape[1])

@@ -78,5 +78,9 @@ def _problem(entry: Mapping[str, Any], tf32: bool) -> Gemm | str:
         return f"{' × '.join(words[:2])} products summed in {summed}: gemmtune has no kernels for them"
     if eight and total == "f32" and entry.get("use_fast_acc") is False:
         total = "f32_promoted"
-    epilogue = "beta" if entry.get("beta") else "none"
+    added = str(entry.get("dtype_c") or words[2]).lower()
+    if entry.get("beta") and added != words[2]:
+        return f"products that add a matrix of {added} to a result in {words[2]}: gemmtune has no kernels for them"
+    parts = {"alpha": entry.get("alpha", 1) != 1, "beta": entry.get("beta")}
+    epilogue = "+".join(part for part, has in parts.items() if has) or "none"
     return Gemm(m, n, entry["k"], first, second, output, total, letters, entry.get("batch_count", 1), epilogue)

@@ -32,7 +32,7 @@ OTHERS: Final = frozenset({
 DTYPES: Final = {
     "bfloat16": "bf16", "c10::BFloat16": "bf16", "BFloat16": "bf16",
     "float16": "fp16", "c10::Half": "fp16", "Half": "fp16",
-    "float32": "f32", "float": "f32", "tf32": "tf32",
+    "float32": "f32", "float": "f32", "Float": "f32", "tf32": "tf32",
     "float8_e4m3fn": "fp8_e4m3", "c10::Float8_e4m3fn": "fp8_e4m3", "Float8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2", "c10::Float8_e5m2": "fp8_e5m2", "Float8_e5m2": "fp8_e5m2",
     "int8": "int8", "signed char": "int8", "int32": "s32", "int": "s32",

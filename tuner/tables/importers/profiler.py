@@ -26,6 +26,7 @@ _SCALAR_TYPES: Final = {
     "3": "int32", "5": "float16", "6": "float32", "15": "bfloat16", "23": "float8_e5m2", "24": "float8_e4m3fn",
 }  # fmt: skip
 _EIGHT_BITS: Final = ("_scaled_mm", "_int_mm")
+_BATCHES, _MATRICES = ("baddbmm", "baddbmm_"), ("addmm", "addmm_")
 _MOST_THREADS: Final = 1_000
 #: Dimensions of a tensor of torch.
 _MOST_DIMENSIONS: Final = 64
@@ -90,12 +91,17 @@ class _Call:
         inside = self.began <= other.began and other.ended <= self.ended
         return inside and (self.began, self.ended) != (other.began, other.ended)
 
+    def computed_by(self, inner: _Call) -> bool:
+        """Whether a product inside of it computes a part of it, as on the processor."""
+        return self.operator in _EIGHT_BITS or (self.operator in _BATCHES and inner.operator in _MATRICES)
+
 
 class _Calls:
     """Counts products in the order of their calls, without the calls that only called them again.
 
     Under autocast an operator is called with what it was given, and, inside of that, with what it computes; under
-    `vmap` for one sample, and inside for all. Products inside of one of 8-bit numbers compute it for the processor.
+    `vmap` for one sample, and inside for all. Products inside of one of 8-bit numbers, and matrices inside of a
+    batch, compute it for the processor.
     """
 
     def __init__(self) -> None:
@@ -110,7 +116,7 @@ class _Calls:
         thread = (str(event.get("pid")), str(event.get("tid")))
         if (last := self._last.pop(thread, None)) and not last.holds(call):
             last.count()
-        elif last and last.operator in _EIGHT_BITS:
+        elif last and last.computed_by(call):
             call = last
         if len(self._last) >= _MOST_THREADS:
             self.end()
@@ -167,11 +173,11 @@ def _arrays(arguments: dict[str, Any], place: str) -> list[Array | None]:
     dims, strides, types = (arguments.get(name) for name in ("Input Dims", "Input Strides", "Input type"))
     if not isinstance(dims, list) or not isinstance(types, list):
         return []
-    if not isinstance(strides, list):
-        strides = [_dense_strides(each) for each in dims]
+    told = strides if isinstance(strides, list) else None
     found: list[Array | None] = []
-    for shape, steps, word in zip(dims, strides, types, strict=False):
-        if not isinstance(shape, list) or not isinstance(word, str) or not shape:
+    for shape, steps, word in zip(dims, map(_dense_strides, dims) if told is None else told, types, strict=False):
+        sparse = told is not None and steps == []  # such tensors have no strides
+        if not isinstance(shape, list) or not isinstance(word, str) or not shape or sparse:
             found.append(None)
         elif not isinstance(steps, list) or len(steps) != len(shape) or not _whole(shape) or not _whole(steps):
             raise ProblemError(f"{place}: {str(shape)[:80]} and {str(steps)[:80]} are not extents with strides")

@@ -35,6 +35,8 @@ _UNSAID: Final = (
     "8-bit floats in rows of torch 2.13 or older, which do not say how such products are scaled and summed: record "
     "with a newer one"
 )
+#: torch 2.15 writes one behind that of each product with a dynamic extent.
+_ANY: Final = "rows that hold for any extent: the products that they were tuned on have rows of their own"
 _ONCE: Final = "TunableOp lists each product once: its counts say nothing of how often each runs"
 
 
@@ -59,9 +61,12 @@ def read(source: Source, asked: Asked) -> Shapes:
         place = f"{source.path}, line {number}"
         operation, _, rest = line.partition(",")
         parameters = rest.partition(",")[0]
-        kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters)
+        kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters.replace("*", "1"))
         if kind is None or shape is None or not _agree(kind, shape):
             raise ProblemError(f"{place}: {line[:120]!r} is not a row of TunableOp: operation,parameters")
+        if "*" in parameters:
+            tally.leave_out(_ANY)
+            continue
         # A program that ends while it writes leaves a part of a row, whose K may lack digits.
         if leading and shape[6] is None:
             raise ProblemError(
@@ -79,7 +84,7 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
-    layout = LAYOUTS[letters]
+    layout = _layout(letters, m, n, k)
     if operator == "ScaledGemm":
         scaled = _SCALED.fullmatch(shape[9] or "")
         if not shape[9] or _SCALED_BEFORE.fullmatch(shape[9]):
@@ -104,6 +109,16 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     tally.add(problem, 1, place)
     if shape[6] and tuple(map(int, shape.groups()[5:8])) != leading_dimensions(problem):
         tally.note(APART)
+
+
+def _layout(letters: str, m: int, n: int, k: int) -> str:
+    """Our layout. Both letters describe the memory of a vector, which has the one that `gemmtune.torch` reads."""
+    a, b = list(LAYOUTS[letters])
+    if 1 in (m, k):
+        a = "t" if k == 1 < m else "n"
+    if 1 in (k, n):
+        b = "t" if n == 1 < k else "n"
+    return a + b
 
 
 def _agree(kind: re.Match[str], shape: re.Match[str]) -> bool:

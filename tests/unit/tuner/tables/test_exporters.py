@@ -217,9 +217,32 @@ def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
     assert "PYTORCH_TUNABLEOP_TUNING=0 PYTORCH_TUNABLEOP_FILENAME='a t.csv'" in step
 
 
-def test_an_algorithm_may_take_all_of_torchs_workspace() -> None:
-    whole = {"family": "cublaslt", "knobs": ALGORITHM | {"rank": 0, "workspace_bytes": 32 << 20}, "key": "k"}
-    assert len(rows_of(guarded(table(entry(WON, family="cublaslt", config=whole))))) == 1
+def test_a_file_is_of_the_version_that_measured_most_of_its_rows() -> None:
+    def of(problem: Gemm, version: str) -> dict[str, Any]:
+        return entry(problem, family="cublaslt", provenance=entry(WON)["provenance"] | {"cublaslt": version})
+
+    eight = [of(Gemm.of(m, 64, 64, "fp8_e4m3"), "130000") for m in (1, 2, 3)]
+    found = guarded(table(*eight, of(WON, "130101"), of(TIED, "130101"), of(Gemm.of(64, 64, 64), "130000")))
+    assert len(rows_of(found)) == 2
+    assert b"CUBLASLT_VERSION,130101\n" in written("tunableop", found, torch="2.14.1")["t0.tunableop"]
+    assert with_rows(found).left_out["measured with cuBLASLt 130000, not 130101"] == 1
+    assert rows_of(guarded(table(of(WON, "")))) == []
+
+
+@pytest.mark.parametrize(("device", "most_kib"), [(DEVICE, 32_768), ("NVIDIA A100-SXM4-80GB", 8_320)])
+def test_an_algorithm_may_take_all_of_the_workspace_that_torch_is_told_to_give(device: str, most_kib: int) -> None:
+    def left_out(size_bytes: int) -> list[str]:
+        config = {"family": "cublaslt", "knobs": ALGORITHM | {"rank": 0, "workspace_bytes": size_bytes}, "key": "k"}
+        return list(with_rows(guarded(table(entry(WON, family="cublaslt", config=config), device=device))).left_out)
+
+    assert left_out(most_kib << 10) == []
+    assert left_out((most_kib << 10) + 1) == [
+        f"needs more workspace than the {most_kib:,} KiB that torch has on this card"
+    ]
+    found = guarded(table(entry(WON, family="cublaslt"), device=device))
+    step = exporter_named("tunableop").next_step(found, ExportOptions("t.csv"))
+    # Without the variable torch gives 1 MiB.
+    assert f"CUBLASLT_WORKSPACE_SIZE={most_kib} PYTORCH_TUNABLEOP_ENABLED=1" in step
 
 
 @pytest.mark.parametrize("version", ["", "2.14", "2.14.1+cu130", "new"])

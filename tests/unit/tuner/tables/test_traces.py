@@ -99,6 +99,16 @@ def test_products_inside_of_one_of_8_bits_are_its_own(read: Read) -> None:
     assert found.left_out == {}
 
 
+def test_matrices_inside_of_a_batch_are_its_own(read: Read) -> None:
+    """The processor adds the products of a batch in 16 bits one by one."""
+    batch = event("aten::baddbmm", [[2, 16, 128], [2, 16, 64], [2, 64, 128]], None, [BF16] * 3)
+    one = event("aten::addmm_", [[16, 128], [16, 64], [64, 128]], None, [BF16] * 3)
+    times = [(10, 9), (11, 2), (14, 2)]
+    calls = [each | {"ts": began, "dur": took} for each, (began, took) in zip((batch, one, one), times, strict=True)]
+    assert read(*calls).counts == {Gemm.of(16, 128, 64, layout="nn", batch=2, epilogue="beta"): 1}
+    assert read(*calls[1:]).counts == {Gemm.of(16, 128, 64, layout="nn", epilogue="beta"): 2}
+
+
 def test_a_trace_of_very_many_threads_is_counted(read: Read) -> None:
     assert read(*(at(10, 2, "mm", BF16, thread) for thread in range(2_500))).counts == {Gemm.of(16, 128, 64): 2_500}
 
@@ -107,3 +117,12 @@ def test_a_trace_of_very_many_threads_is_counted(read: Read) -> None:
 def test_products_of_newer_operators_are_left_out_and_said(read: Read, name: str) -> None:
     found = read(event(f"aten::{name}", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16]))
     assert (found.counts, list(found.left_out.values())) == ({}, [1])
+
+
+def test_products_of_sparse_tensors_are_left_out_alone(read: Read) -> None:
+    sparse = event("aten::mm", [[16, 64], [64, 128]], [[], [128, 1]], ["float", "float"])
+    added = event("aten::addmm", [[16, 128], [16, 64], [64, 128], [], []], [[128, 1], [], [128, 1], [], []],
+                  ["float", "float", "float", "Scalar", "Scalar"])  # fmt: skip
+    found = read(sparse, MM, added)
+    assert found.counts == {Gemm.of(16, 128, 64): 1}
+    assert list(found.left_out) == ["mm without two matrices", "addmm without two matrices"]
