@@ -23,12 +23,13 @@ class LeasedRound:
     """A leased round, with everything needed to check its worker's calls.
 
     Attributes:
+        problem_key: `Problem.key`.
         problem_id, device_id: ids of their rows.
         turns: fewest turns of its finals, by the campaign's budget.
         source: of the study that the round continues; None before it has begun.
     """
 
-    problem: Problem
+    problem_key: str
     problem_id: int
     facts: DeviceFacts
     device_id: int
@@ -36,6 +37,15 @@ class LeasedRound:
     study_id: int | None
     source: str | None
     turns: int
+
+    @property
+    def problem(self) -> Problem:
+        """The round's problem; only read where it is needed: whoever can't read it may still report that.
+
+        Raises:
+            NewerContent: this version can't read it.
+        """
+        return codec.problem_of(self.problem_key)
 
 
 # Built once, because a large fleet runs them constantly and building one costs as much as running it.
@@ -82,9 +92,8 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
         if session.scalar(_rounds_of(token_id).where(RoundRow.id == round_id)) is None:
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
-    problem, facts = codec.problem_of(row.key), from_document(DeviceFacts, row.facts)
-    turns = CampaignBudget(**row.budget).of_problem().turns
-    return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
+    facts, turns = from_document(DeviceFacts, row.facts), CampaignBudget(**row.budget).of_problem().turns
+    return LeasedRound(row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

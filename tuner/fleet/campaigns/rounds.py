@@ -93,19 +93,20 @@ class Rounds:
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)
+            problem = holder.problem
             check_provenance(provenance, holder.facts)
             touch(session, self._queue, holder.worker_id, token_id)
-            competing = names_of(families_for(holder.facts.arch, holder.problem))
+            competing = names_of(families_for(holder.facts.arch, problem))
             name, kind = holder.facts.name, holder.facts.kind
-            key = StudyKey(holder.problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
+            key = StudyKey(problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
             study = studies.begin(session, key, holder.problem_id, holder.device_id)
             # Studies are never deleted: a round has one.
             if session.scalar(select(RoundRow.study_id).where(RoundRow.id == round_id)) not in (None, study.id):
                 raise ResultRefused(f"round {round_id} began with another program: end it, then claim another")
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals = _past(session, study.id)
-            finals_done = bool(finals) and not all_forbidden(holder.problem, finals, name)
-            winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
+            finals_done = bool(finals) and not all_forbidden(problem, finals, name)
+            winners = () if len(tried) > _LATE else bests.winners_near(session, problem, name)
             return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(
@@ -151,7 +152,7 @@ class Rounds:
             ends = report.ended and not (report.failure or _has_finals(report))
             finals = measurements.final_series(session, holder.study_id) if ends and holder.study_id else []
             wrong = refuted_for(session, holder.study_id) if holder.study_id else NONE_WRONG
-        decided = check_report(holder, report, wrong) or verdict(holder.problem, finals)
+        decided = check_report(holder, report, wrong) or (verdict(holder.problem, finals) if finals else None)
         with self._store.transaction(writes=True) as session:
             moment = touch(session, self._queue, holder.worker_id, token_id).at
             row = locked(session, round_id, lease)
