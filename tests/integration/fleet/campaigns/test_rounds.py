@@ -91,6 +91,30 @@ def test_a_config_that_this_version_can_not_read_holds_up_no_study(
     assert {entry.config for entry in hand.begin(hand.claimed()).tried} == set(batch[1:])
 
 
+def test_a_finalist_that_this_version_can_not_read_holds_up_no_report(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, hand, own = fleet.campaign(PROBLEMS[:1]), fleet.hand(), PROBLEMS[0]
+    task = hand.claimed()
+    unread, known, *_ = hand.begin(task).propose()
+    screened = [measured(config, time_of(config), own) for config in (unread, known)]
+    hand.report(task, [*screened, *(measured(config, 20.0, own, "final", samples=11) for config in (unread, known))])
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == unread.key:
+            raise StoreError("of another version")
+        return read(key)
+
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    again = hand.claimed()
+    past = fleet.rounds.begin(again.round_id, again.lease, provenance())
+    assert past.finals_done
+    hand.report(again, ended="the budget is spent")
+    done = results.problems(fleet.store, campaign.id)[0]
+    assert (done.status, done.config_key) == (ProblemStatus.DONE, known.key)
+
+
 def test_a_round_is_told_whether_its_finals_are_done(fleet: Fleet) -> None:
     fleet.campaign(PROBLEMS[:1])
     hand = fleet.hand()
