@@ -62,8 +62,9 @@ def record_failure(
 ) -> None:
     """Makes a problem wait again with its suspects, or parks it after too many attempts."""
     item.attempts += 1
-    announced = [key for key in round_.announced if key not in measured]
     finals = round_.announced_stage == "final"
+    # That the round has screened a finalist says nothing of the finals.
+    announced = [key for key in round_.announced if finals or key not in measured]
     if announced and not finals:
         item.suspects = announced
     if item.attempts < most_attempts:

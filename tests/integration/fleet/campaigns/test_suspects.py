@@ -14,7 +14,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
-from workers.measurement import Outcome
+from workers.measurement import Measurement, Outcome
 
 
 def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: Fleet) -> None:
@@ -111,6 +111,25 @@ def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet
     assert "3 rounds in a row" in problem.reason
     assert "was silent" in problem.reason
     assert results.progress(fleet.store, campaign.id).campaign.status is CampaignStatus.FINISHED
+
+
+def test_finals_that_end_the_round_that_screened_their_finalist_name_it(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    for _ in range(2):
+        hand.report(hand.claimed(), failure="it can't be prepared")
+    task = hand.claimed()
+    search, taken = hand.begin(task), list[Measurement]()
+    while batch := search.propose():
+        hand.announce(task, batch)
+        for config in batch:
+            taken.append(measured(config, time_of(config), PROBLEMS[0]))
+            search.tell(taken[-1])
+    (finalist,) = search.finalists(task.finalists)
+    hand.announce(task, [finalist], "final")
+    hand.report(task, taken, failure="the GPU process died")
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.failing_config) == (ProblemStatus.PARKED, finalist.key)
+    assert f"the last in the finals of {finalist.key}: the GPU process died" in problem.reason
 
 
 def test_suspects_that_are_all_cleared_cost_the_problem_nothing(fleet: Fleet) -> None:
