@@ -237,6 +237,15 @@ def test_a_spent_campaign_does_not_try_again_what_had_nothing_correct(fleet: Fle
     assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.PARKED
 
 
+def test_a_spent_campaign_does_not_screen_anew_as_many_as_were_not_correct(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    spoil(fleet, hand)
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignProblemRow).values(closing=True))
+    assert len(hand.work(hand.claimed())) == 1
+    assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.DONE
+
+
 def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_to_try(fleet: Fleet) -> None:
     campaign, hand, _ = fleet.campaign(PROBLEMS[:2]), fleet.hand(0), fleet.hand(1)
     for attempt in range(fleet.timing.attempts):
