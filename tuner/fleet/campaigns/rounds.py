@@ -154,7 +154,7 @@ class Rounds:
             wrong = refuted_for(session, holder.study_id) if holder.study_id else NONE_WRONG
         decided = check_report(holder, report, wrong) or (verdict(holder.problem, finals) if finals else None)
         with self._store.transaction(writes=True) as session:
-            moment = touch(session, self._queue, holder.worker_id, token_id).at
+            moment = touch(session, self._queue, holder.worker_id, token_id, waits=True).at
             row = locked(session, round_id, lease)
             row.report_digest = digest
             screened = outcomes(session, row.study_id)

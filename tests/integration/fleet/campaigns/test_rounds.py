@@ -180,8 +180,8 @@ def test_a_round_is_charged_by_the_services_clock(fleet: Fleet, monkeypatch: pyt
     # The clock was set back meanwhile.
     task = hand.claimed()
 
-    def earlier(*given: Any) -> LiveWorker:  # noqa: ANN401
-        worker = touch(*given)
+    def earlier(*given: Any, **named: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given, **named)
         return worker._replace(at=worker.at - timedelta(hours=1))
 
     monkeypatch.setattr("tuner.fleet.campaigns.rounds.touch", earlier)
