@@ -198,9 +198,11 @@ class Sweeper:
     def _lose_workers(self, at: float) -> int:
         """Declares workers gone that the queue has forgotten, and takes their rounds."""
         with self._store.transaction(writes=True) as session:
-            if self._clock_was_set(now(session)):
-                # What was heard before has times of another clock.
-                self._listening_since = at
+            # On SQLite it waits here for its turn to write, as heartbeats do.
+            session.connection()
+            if self._clock_was_set(now(session)) or self._clock() - at > self._timing.heartbeat_seconds / 2:
+                # What was heard before has times of another clock, or nobody was heard meanwhile.
+                self._listening_since = self._clock()
             if at - self._listening_since < self._timing.silence_seconds:
                 return 0
             self._queue.prune(session, self._timing.silence_seconds)
