@@ -92,5 +92,5 @@ def _task(item: Row[Any], round_id: int, lease: str, seconds: float, slot: str) 
     budget = CampaignBudget(**item.budget).of_problem(begun if item.closing else None)
     return RoundTask(
         round_id, lease, item.key, budget.candidates, budget.turns, budget.target, seconds,
-        suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,
+        () if item.closing else suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,
     )  # fmt: skip

@@ -246,6 +246,22 @@ def test_a_spent_campaign_does_not_screen_anew_as_many_as_were_not_correct(fleet
     assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.DONE
 
 
+def test_a_spent_campaign_does_not_look_for_a_candidate_that_ended_a_round(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.announce(task, batch)
+    taken = [measured(config, time_of(config), PROBLEMS[0]) for config in batch[:4]]
+    hand.report(task, taken, failure="the device was lost")
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignProblemRow).values(closing=True))
+    task = hand.claimed()
+    assert task.only == ()
+    assert hand.work(task) == []
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.tried) == (ProblemStatus.DONE, 4)
+
+
 def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_to_try(fleet: Fleet) -> None:
     campaign, hand, _ = fleet.campaign(PROBLEMS[:2]), fleet.hand(0), fleet.hand(1)
     for attempt in range(fleet.timing.attempts):
