@@ -14,6 +14,7 @@ from tuner.errors import LeaseLost, UnknownRound
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
+from tuner.evidence.records import StudyStatus
 from tuner.fleet.campaigns.records import CampaignBudget
 from workers.measurement import DeviceFacts, from_document
 
@@ -27,6 +28,7 @@ class LeasedRound:
         problem_id, device_id: ids of their rows.
         turns: fewest turns of its finals, by the campaign's budget.
         source: of the study that the round continues; None before it has begun.
+        finished: whether that study had come to its end before.
     """
 
     problem_key: str
@@ -37,6 +39,7 @@ class LeasedRound:
     study_id: int | None
     source: str | None
     turns: int
+    finished: bool
 
     @property
     def problem(self) -> Problem:
@@ -55,7 +58,7 @@ _OURS: Final = (
 _HELD: Final = (
     select(
         RoundRow.worker_id, RoundRow.study_id, RoundRow.problem_id, CampaignProblemRow.device_id, ProblemRow.key,
-        WorkerRow.facts, StudyRow.source, CampaignRow.budget,
+        WorkerRow.facts, StudyRow.source, StudyRow.status, CampaignRow.budget,
     )
     .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
@@ -93,7 +96,10 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
     facts, turns = from_document(DeviceFacts, row.facts), CampaignBudget(**row.budget).of_problem().turns
-    return LeasedRound(row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
+    finished = row.status == StudyStatus.FINISHED
+    return LeasedRound(
+        row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns, finished
+    )
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

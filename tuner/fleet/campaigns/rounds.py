@@ -25,7 +25,7 @@ from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.columns import check_text
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.models import ConfigRow, MeasurementRow
-from tuner.evidence.records import StudyKey
+from tuner.evidence.records import StudyKey, StudyStatus
 from tuner.evidence.refutations import NONE_WRONG, refuted_for, refuted_in
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
@@ -125,6 +125,8 @@ class Rounds:
             check_legal(holder.problem, holder.facts.profile, found, stage)
             touch(session, self._queue, holder.worker_id, token_id)
             keep(session, ANNOUNCED, round_id, lease, stage=stage, configs=[config.key for config in found])
+            if stage == "screen" and holder.finished and holder.study_id is not None:
+                studies.set_status(session, holder.study_id, StudyStatus.RUNNING, "")
 
     def finish(self, round_id: int, lease: str, report: RoundReport, token_id: int | None = None) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.

@@ -22,9 +22,10 @@ from tuner.errors import LeaseLost, StoreError
 from tuner.evidence import codec
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
 from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.workers import LiveWorker, touch
+from tuner.views import studies
 from workers.measurement import Measurement
 
 
@@ -69,6 +70,21 @@ def test_a_problem_goes_on_where_its_last_round_stopped(fleet: Fleet) -> None:
     assert not set(hand.work(again)) & set(batch)
     done = results.problems(fleet.store, campaign.id)[0]
     assert (done.status, done.rounds, done.tried) == (ProblemStatus.DONE, 2, 20)
+
+
+def test_a_study_that_another_campaign_goes_on_with_has_not_ended(fleet: Fleet) -> None:
+    hand, said = fleet.hand(), []
+    for candidates in (20, 28):
+        fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates, rounds=11))
+        task = hand.claimed()
+        hand.announce(task, hand.begin(task).propose())
+        said += [(study.status, study.stopped_because) for study in studies.page(fleet.store, None, None, 0, 9)]
+        hand.work(task)
+        said += [(study.status, study.stopped_because) for study in studies.page(fleet.store, None, None, 0, 9)]
+    assert said == [
+        ("running", ""), ("finished", "the budget of 20 candidates is spent"),
+        ("running", ""), ("finished", "the budget of 28 candidates is spent"),
+    ]  # fmt: skip
 
 
 def test_a_config_that_this_version_can_not_read_holds_up_no_study(
