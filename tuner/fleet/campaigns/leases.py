@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, contains_eager, joinedload
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.problem import Problem
-from tuner.errors import LeaseLost, UnknownRound
+from tuner.errors import LeaseLost, NewerContent, ResultRefused, UnknownRound
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
@@ -46,9 +46,12 @@ class LeasedRound:
         """The round's problem; only read where it is needed: whoever can't read it may still report that.
 
         Raises:
-            NewerContent: this version can't read it.
+            ResultRefused: this version can't read it, however often it is asked.
         """
-        return codec.problem_of(self.problem_key)
+        try:
+            return codec.problem_of(self.problem_key)
+        except NewerContent as error:
+            raise ResultRefused(str(error)) from error
 
 
 # Built once, because a large fleet runs them constantly and building one costs as much as running it.

@@ -89,7 +89,7 @@ class Rounds:
             LeaseLost: the caller no longer holds the round.
             UnknownRound: no worker of this token ever held it.
             ResultRefused: the provenance names another device than the worker's, or another program than the one that
-                the round began with.
+                the round began with; or this version can't read the problem.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)
@@ -117,7 +117,7 @@ class Rounds:
         Raises:
             LeaseLost: the caller no longer holds the round.
             UnknownRound: no worker of this token ever held it.
-            ResultRefused: one of them is malformed or illegal.
+            ResultRefused: one of them is malformed or illegal, or this version can't read the problem.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)

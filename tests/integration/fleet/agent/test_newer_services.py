@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import inspect, select
 
 from benchmarks.postgres import Postgres
+from space.problem import Problem
 from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, Listening, eventually
 from tests.integration.fleet.agent.test_agent import SMALL, Running, ended
-from tuner.errors import OtherVersion, ResultRefused
+from tuner.errors import NewerContent, OtherVersion, ResultRefused
+from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.models import ProblemRow
 from tuner.evidence.store import Store
@@ -65,6 +67,26 @@ def test_a_problem_that_neither_worker_nor_store_can_read_ends_its_rounds_and_it
         assert (found.progress.problems["parked"], found.progress.problems["open"]) == (1, 0)
         (why,) = found.parked
         assert why.endswith("before any candidate")
+
+
+def test_a_problem_that_only_its_worker_can_read_ends_its_rounds_and_its_campaign(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = codec.problem_of
+
+    def of_this_version(key: str) -> Problem:
+        if key == PROBLEMS[0].key:
+            raise NewerContent("of a plugin that is not here")
+        return read(key)
+
+    with Store.open(database_url) as store, Maintenance(store, CALM):
+        campaign = Fleet(store).campaign(PROBLEMS[:2], budget=SMALL)
+        monkeypatch.setattr(codec, "problem_of", of_this_version)
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, campaign.id) or not running.alive)
+        assert running.error is None
+        found = results.summary(store, campaign.id)
+        assert (found.progress.problems["parked"], found.progress.problems["done"]) == (1, 1)
 
 
 def test_a_worker_reads_what_a_newer_service_tells(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
