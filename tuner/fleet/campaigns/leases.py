@@ -26,7 +26,7 @@ class LeasedRound:
     Attributes:
         problem_key: `Problem.key`.
         problem_id, device_id: ids of their rows.
-        turns: fewest turns of its finals, by the campaign's budget.
+        candidates, turns: most that are screened, and fewest turns of its finals, by the campaign's budget.
         source: of the study that the round continues; None before it has begun.
         finished: whether that study had come to its end before.
     """
@@ -38,6 +38,7 @@ class LeasedRound:
     worker_id: int
     study_id: int | None
     source: str | None
+    candidates: int
     turns: int
     finished: bool
 
@@ -98,11 +99,12 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
         if session.scalar(_rounds_of(token_id).where(RoundRow.id == round_id)) is None:
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
-    facts, turns = from_document(DeviceFacts, row.facts), CampaignBudget(**row.budget).of_problem().turns
+    facts, budget = from_document(DeviceFacts, row.facts), CampaignBudget(**row.budget).of_problem()
     finished = row.status == StudyStatus.FINISHED
     return LeasedRound(
-        row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns, finished
-    )
+        row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, budget.candidates,
+        budget.turns, finished,
+    )  # fmt: skip
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

@@ -33,6 +33,8 @@ from tuner.evidence.refutations import NONE_WRONG, Refuted, unrefuted
 from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.studying.records import FINALISTS
 
+#: Why a campaign's problems are skipped, or are screened no further.
+SPENT: Final = "the campaign's GPU time is spent"
 _OUTCOMES: Final = (
     select(ConfigRow.key, MeasurementRow.outcome)
     .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)

@@ -30,8 +30,8 @@ from tuner.evidence.refutations import NONE_WRONG, refuted_for, refuted_in
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, repeated
-from tuner.fleet.campaigns.outcomes import conclude, outcomes, verdict
+from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, LeasedRound, held, keep, locked, repeated
+from tuner.fleet.campaigns.outcomes import SPENT, conclude, outcomes, verdict
 from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
@@ -174,9 +174,16 @@ class Rounds:
             # Last: from here to the commit, every other report waits.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
-                because = report.ended[:MOST_REASON]
+                because = _because(row, holder, report)
                 conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
                 self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
+
+
+def _because(row: RoundRow, holder: LeasedRound, report: RoundReport) -> str:
+    """Why a study has ended. A worker knows only of a budget, which a spent campaign has cut to what was tried."""
+    item = row.campaign_problem
+    cut = item.closing and not row.measured and item.tried < holder.candidates
+    return SPENT if cut else report.ended[:MOST_REASON]
 
 
 def _has_finals(report: RoundReport) -> bool:

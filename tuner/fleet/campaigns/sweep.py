@@ -29,7 +29,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, Roun
 from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now, sql_now
-from tuner.fleet.campaigns.outcomes import record_failure
+from tuner.fleet.campaigns.outcomes import SPENT, record_failure
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
 from tuner.fleet.campaigns.retention import AT_ONCE, delete_old
@@ -242,7 +242,7 @@ class Sweeper:
         changed = 0
         for campaign_id in spent:
             ours = Item.campaign_id == campaign_id
-            changed += self._skip("the campaign's GPU time is spent", ours, ~Item.started)
+            changed += self._skip(SPENT, ours, ~Item.started)
             unclosed = (ours, Item.started, ~Item.closing, Item.status.in_(("waiting", "open")))
             changed += self._change(unclosed, closing=True)
         if changed:
