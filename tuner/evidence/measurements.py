@@ -201,7 +201,9 @@ def _readable(rows: Iterable[MeasurementRow], without: type[StoreError] = Quaran
 
 
 def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
-    """The correct measurements in the running of the last finals; empty when something was screened after them."""
+    """The correct measurements in the running of the last finals, but for those of another version, which this one
+    could not serve; empty when something was screened after them.
+    """
     last = func.max(MeasurementRow.id)
     of_stages = select(last.filter(MeasurementRow.stage == "screen"), last.filter(MeasurementRow.stage == "final"))
     screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()
@@ -211,7 +213,7 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
         MeasurementRow.study_id == study_id, MeasurementRow.stage == "final", IN_THE_RUNNING
     )
     of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")
-    return read(session, of_last)
+    return read(session, of_last, without=StoreError)
 
 
 def finals_beside(session: Session, measurement_id: int) -> list[StoredMeasurement]:

@@ -57,8 +57,8 @@ def test_results_before_a_clock_was_set_back_hide_none_after_it(
     campaign = fleet.campaign(PROBLEMS[:2])
     hand, feed = fleet.hand(), _EventFeed(store, campaign.id, SINCE, lambda: None)
 
-    def later(*given: Any) -> LiveWorker:  # noqa: ANN401
-        worker = touch(*given)
+    def later(*given: Any, **named: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given, **named)
         return worker._replace(at=worker.at + timedelta(hours=1))
 
     with monkeypatch.context() as ahead:

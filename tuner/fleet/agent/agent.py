@@ -278,7 +278,7 @@ class _Heartbeats:
     def _beat(self) -> None:
         wait, failures = self._seconds, Repeats()
         while not self._ended.wait(wait):
-            held, runner, wait = self._round, self._runner, self._seconds
+            held, runner, wait, began = self._round, self._runner, self._seconds, time.monotonic()
             try:
                 orders = self._coordinator.beat(self._worker_id, held, runner.progress if runner else None)
             except WorkerGone:
@@ -289,7 +289,9 @@ class _Heartbeats:
                 # The round continues, and the next heartbeat comes sooner, or it would find the worker gone.
                 if failures.is_news(error):
                     _log.warning("a heartbeat failed: %s", error)
-                wait = min(max(self._seconds / 5, asked(error)), self._seconds)
+                # One that was not answered has taken an interval already.
+                took = time.monotonic() - began
+                wait = max(min(max(self._seconds / 5 - took, asked(error)), self._seconds - took), 0.0)
                 continue
             failures.end()
             if orders.drain:

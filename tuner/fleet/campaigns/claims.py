@@ -29,7 +29,7 @@ Item, Round = CampaignProblemRow, RoundRow
 _ITEMS: Final = (
     select(
         Item.id.label("item_id"), Item.problem_id, Item.started, Item.attempts, Item.suspects, Item.closing,
-        Item.tried, ProblemRow.key, CampaignRow.budget, CampaignRow.priority,
+        Item.tried, Item.failed, ProblemRow.key, CampaignRow.budget, CampaignRow.priority,
     )
     .join(CampaignRow, CampaignRow.id == Item.campaign_id)
     .join(ProblemRow, ProblemRow.id == Item.problem_id)
@@ -88,8 +88,10 @@ def _inserting(dialect: str) -> ReturningInsert[int]:
 
 
 def _task(item: Row[Any], round_id: int, lease: str, seconds: float, slot: str) -> RoundTask:
-    budget = from_document(CampaignBudget, item.budget).of_problem(item.tried if item.closing else None)
+    # Where nothing was correct the next study begins anew: it shall not screen as many as the last one has.
+    begun = item.tried if item.tried > sum(item.failed.values()) else 0
+    budget = from_document(CampaignBudget, item.budget).of_problem(begun if item.closing else None)
     return RoundTask(
         round_id, lease, item.key, budget.candidates, budget.turns, budget.target, seconds,
-        suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,
+        () if item.closing else suspects_next(item.attempts, item.suspects), finalists_next(item.attempts), slot,
     )  # fmt: skip

@@ -23,6 +23,8 @@ from tuner.fleet.campaigns.records import CampaignRequest
 USUAL_RATIO: Final = 1.04
 #: Bests whose ratios are compared; the newest ones.
 _MOST_KNOWN: Final = 5_000
+#: Problems that one statement looks for.
+_AT_ONCE: Final = 1_000
 #: A best further away says nothing of a problem (sum of |log2| of the ratios of the extents).
 _REACH: Final = 3.0
 
@@ -64,7 +66,7 @@ def by_gain(session: Session, request: CampaignRequest, device: str, kind: str) 
     if not request.counts:
         return [(problem, 1) for problem in request.problems]
     profile = find_profile(device) or profile_named(DEFAULT_DEVICE)
-    known = _known(session, device, kind)
+    known = Known(_measured(session, request, device, kind), _alike(session, device))
     listed = list(zip(request.problems, request.counts, strict=True))
     return sorted(listed, key=lambda entry: -expected_gain_us(entry[0], entry[1], profile, known))
 
@@ -82,10 +84,23 @@ def expected_gain_us(problem: Problem, count: int, profile: DeviceProfile, known
     return count * roofline_us(problem, profile) * (left - 1.0)
 
 
-def _known(session: Session, device: str, kind: str) -> Known:
+def _measured(session: Session, request: CampaignRequest, device: str, kind: str) -> frozenset[str]:
+    """Keys of the request's problems that have a best, however many there are."""
+    query = (
+        select(ProblemRow.key)
+        .join(BestRow, BestRow.problem_id == ProblemRow.id)
+        .join(DeviceRow, DeviceRow.id == BestRow.device_id)
+        .where(DeviceRow.name == device, DeviceRow.kind == kind, BestRow.served)
+    )
+    keys = [problem.key for problem in request.problems]
+    parts = (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
+    return frozenset(key for part in parts for key in session.scalars(query.where(ProblemRow.key.in_(part))))
+
+
+def _alike(session: Session, device: str) -> dict[tuple[str, str], Alike]:
     """What the newest bests of a device model say, those of replays as well as a GPU's."""
     rows = session.execute(
-        select(ProblemRow.key, BestRow.versus_first, DeviceRow.kind)
+        select(ProblemRow.key, BestRow.versus_first)
         .join(BestRow, BestRow.problem_id == ProblemRow.id)
         .join(DeviceRow, DeviceRow.id == BestRow.device_id)
         .where(DeviceRow.name == device, BestRow.served)
@@ -93,12 +108,11 @@ def _known(session: Session, device: str, kind: str) -> Known:
         .limit(_MOST_KNOWN)
     ).all()
     ratios: dict[tuple[str, str], list[tuple[Problem, float]]] = {}
-    for key, versus, _ in rows:
+    for key, versus in rows:
         try:
             problem = codec.problem_of(key)
         except StoreError:
             continue  # a newer version's
         if found := codec.ratio(versus):
             ratios.setdefault(problem.key_around_shape(), []).append((problem, found.value))
-    own = frozenset(key for key, _, its in rows if its == kind)
-    return Known(own, {around: Alike(found) for around, found in ratios.items()})
+    return {around: Alike(found) for around, found in ratios.items()}

@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session, contains_eager, joinedload
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.problem import Problem
-from tuner.errors import LeaseLost, UnknownRound
+from tuner.errors import LeaseLost, NewerContent, ResultRefused, UnknownRound
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
+from tuner.evidence.records import StudyStatus
 from tuner.fleet.campaigns.records import CampaignBudget
 from workers.measurement import DeviceFacts, from_document
 
@@ -23,19 +24,35 @@ class LeasedRound:
     """A leased round, with everything needed to check its worker's calls.
 
     Attributes:
+        problem_key: `Problem.key`.
         problem_id, device_id: ids of their rows.
-        turns: fewest turns of its finals, by the campaign's budget.
+        candidates, turns: most that are screened, and fewest turns of its finals, by the campaign's budget.
         source: of the study that the round continues; None before it has begun.
+        finished: whether that study had come to its end before.
     """
 
-    problem: Problem
+    problem_key: str
     problem_id: int
     facts: DeviceFacts
     device_id: int
     worker_id: int
     study_id: int | None
     source: str | None
+    candidates: int
     turns: int
+    finished: bool
+
+    @property
+    def problem(self) -> Problem:
+        """The round's problem; only read where it is needed: whoever can't read it may still report that.
+
+        Raises:
+            ResultRefused: this version can't read it, however often it is asked.
+        """
+        try:
+            return codec.problem_of(self.problem_key)
+        except NewerContent as error:
+            raise ResultRefused(str(error)) from error
 
 
 # Built once, because a large fleet runs them constantly and building one costs as much as running it.
@@ -45,7 +62,7 @@ _OURS: Final = (
 _HELD: Final = (
     select(
         RoundRow.worker_id, RoundRow.study_id, RoundRow.problem_id, CampaignProblemRow.device_id, ProblemRow.key,
-        WorkerRow.facts, StudyRow.source, CampaignRow.budget,
+        WorkerRow.facts, StudyRow.source, StudyRow.status, CampaignRow.budget,
     )
     .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
@@ -82,9 +99,13 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
         if session.scalar(_rounds_of(token_id).where(RoundRow.id == round_id)) is None:
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
-    problem, facts = codec.problem_of(row.key), from_document(DeviceFacts, row.facts)
-    turns = from_document(CampaignBudget, row.budget).of_problem().turns
-    return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, turns)
+    facts = from_document(DeviceFacts, row.facts)
+    budget = from_document(CampaignBudget, row.budget).of_problem()
+    finished = row.status == StudyStatus.FINISHED
+    return LeasedRound(
+        row.key, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source, budget.candidates,
+        budget.turns, finished,
+    )  # fmt: skip
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

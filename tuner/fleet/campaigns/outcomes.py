@@ -33,6 +33,8 @@ from tuner.evidence.refutations import NONE_WRONG, Refuted, unrefuted
 from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.studying.records import FINALISTS
 
+#: Why a campaign's problems are skipped, or are screened no further.
+SPENT: Final = "the campaign's GPU time is spent"
 _OUTCOMES: Final = (
     select(ConfigRow.key, MeasurementRow.outcome)
     .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
@@ -62,8 +64,9 @@ def record_failure(
 ) -> None:
     """Makes a problem wait again with its suspects, or parks it after too many attempts."""
     item.attempts += 1
-    announced = [key for key in round_.announced if key not in measured]
     finals = round_.announced_stage == "final"
+    # That the round has screened a finalist says nothing of the finals.
+    announced = [key for key in round_.announced if finals or key not in measured]
     if announced and not finals:
         item.suspects = announced
     if item.attempts < most_attempts:

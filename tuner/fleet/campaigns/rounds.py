@@ -25,13 +25,13 @@ from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.columns import check_text
 from tuner.evidence.legality import all_forbidden
 from tuner.evidence.models import ConfigRow, MeasurementRow
-from tuner.evidence.records import StudyKey
+from tuner.evidence.records import StudyKey, StudyStatus
 from tuner.evidence.refutations import NONE_WRONG, refuted_for, refuted_in
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, repeated
-from tuner.fleet.campaigns.outcomes import conclude, outcomes, verdict
+from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, LeasedRound, held, keep, locked, repeated
+from tuner.fleet.campaigns.outcomes import SPENT, conclude, outcomes, verdict
 from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
@@ -89,23 +89,24 @@ class Rounds:
             LeaseLost: the caller no longer holds the round.
             UnknownRound: no worker of this token ever held it.
             ResultRefused: the provenance names another device than the worker's, or another program than the one that
-                the round began with.
+                the round began with; or this version can't read the problem.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)
+            problem = holder.problem
             check_provenance(provenance, holder.facts)
             touch(session, self._queue, holder.worker_id, token_id)
-            competing = names_of(families_for(holder.facts.arch, holder.problem))
+            competing = names_of(families_for(holder.facts.arch, problem))
             name, kind = holder.facts.name, holder.facts.kind
-            key = StudyKey(holder.problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
+            key = StudyKey(problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
             study = studies.begin(session, key, holder.problem_id, holder.device_id)
             # Studies are never deleted: a round has one.
             if session.scalar(select(RoundRow.study_id).where(RoundRow.id == round_id)) not in (None, study.id):
                 raise ResultRefused(f"round {round_id} began with another program: end it, then claim another")
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals = _past(session, study.id)
-            finals_done = bool(finals) and not all_forbidden(holder.problem, finals, name)
-            winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
+            finals_done = bool(finals) and not all_forbidden(problem, finals, name)
+            winners = () if len(tried) > _LATE else bests.winners_near(session, problem, name)
             return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(
@@ -116,7 +117,7 @@ class Rounds:
         Raises:
             LeaseLost: the caller no longer holds the round.
             UnknownRound: no worker of this token ever held it.
-            ResultRefused: one of them is malformed or illegal.
+            ResultRefused: one of them is malformed or illegal, or this version can't read the problem.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease, token_id)
@@ -124,6 +125,8 @@ class Rounds:
             check_legal(holder.problem, holder.facts.profile, found, stage)
             touch(session, self._queue, holder.worker_id, token_id)
             keep(session, ANNOUNCED, round_id, lease, stage=stage, configs=[config.key for config in found])
+            if stage == "screen" and holder.finished and holder.study_id is not None:
+                studies.set_status(session, holder.study_id, StudyStatus.RUNNING, "")
 
     def finish(self, round_id: int, lease: str, report: RoundReport, token_id: int | None = None) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.
@@ -151,9 +154,9 @@ class Rounds:
             ends = report.ended and not (report.failure or _has_finals(report))
             finals = measurements.final_series(session, holder.study_id) if ends and holder.study_id else []
             wrong = refuted_for(session, holder.study_id) if holder.study_id else NONE_WRONG
-        decided = check_report(holder, report, wrong) or verdict(holder.problem, finals)
+        decided = check_report(holder, report, wrong) or (verdict(holder.problem, finals) if finals else None)
         with self._store.transaction(writes=True) as session:
-            moment = touch(session, self._queue, holder.worker_id, token_id).at
+            moment = touch(session, self._queue, holder.worker_id, token_id, waits=True).at
             row = locked(session, round_id, lease)
             row.report_digest = digest
             screened = outcomes(session, row.study_id)
@@ -171,9 +174,16 @@ class Rounds:
             # Last: from here to the commit, every other report waits.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
-                because = report.ended[:MOST_REASON]
+                because = _because(row, holder, report)
                 conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
                 self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
+
+
+def _because(row: RoundRow, holder: LeasedRound, report: RoundReport) -> str:
+    """Why a study has ended. A worker knows only of a budget, which a spent campaign has cut to what was tried."""
+    item = row.campaign_problem
+    cut = item.closing and not row.measured and item.tried < holder.candidates
+    return SPENT if cut else report.ended[:MOST_REASON]
 
 
 def _has_finals(report: RoundReport) -> bool:

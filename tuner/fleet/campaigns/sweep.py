@@ -29,7 +29,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, Roun
 from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now, sql_now
-from tuner.fleet.campaigns.outcomes import record_failure
+from tuner.fleet.campaigns.outcomes import SPENT, record_failure
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
 from tuner.fleet.campaigns.retention import AT_ONCE, delete_old
@@ -198,9 +198,11 @@ class Sweeper:
     def _lose_workers(self, at: float) -> int:
         """Declares workers gone that the queue has forgotten, and takes their rounds."""
         with self._store.transaction(writes=True) as session:
-            if self._clock_was_set(now(session)):
-                # What was heard before has times of another clock.
-                self._listening_since = at
+            # On SQLite it waits here for its turn to write, as heartbeats do.
+            session.connection()
+            if self._clock_was_set(now(session)) or self._clock() - at > self._timing.heartbeat_seconds / 2:
+                # What was heard before has times of another clock, or nobody was heard meanwhile.
+                self._listening_since = self._clock()
             if at - self._listening_since < self._timing.silence_seconds:
                 return 0
             self._queue.prune(session, self._timing.silence_seconds)
@@ -240,7 +242,7 @@ class Sweeper:
         changed = 0
         for campaign_id in spent:
             ours = Item.campaign_id == campaign_id
-            changed += self._skip("the campaign's GPU time is spent", ours, ~Item.started)
+            changed += self._skip(SPENT, ours, ~Item.started)
             unclosed = (ours, Item.started, ~Item.closing, Item.status.in_(("waiting", "open")))
             changed += self._change(unclosed, closing=True)
         if changed:

@@ -249,14 +249,20 @@ class LiveWorker(NamedTuple):
     slot: str
 
 
-def touch(session: Session, queue: TableQueue, worker_id: int, token_id: int | None) -> LiveWorker:
+def touch(
+    session: Session, queue: TableQueue, worker_id: int, token_id: int | None, waits: bool = False
+) -> LiveWorker:
     """Records a heartbeat as part of another call.
+
+    Args:
+        waits: the call may wait for others and fail, and its heartbeat with it: those that come meanwhile count.
 
     Raises:
         WorkerGone: it counts as gone.
         UnknownWorker: no worker of this token has this id.
     """
-    row = session.execute(queue.heartbeat, {"worker": worker_id, "token": token_id}).one_or_none()
+    statement = queue.presence if waits else queue.heartbeat
+    row = session.execute(statement, {"worker": worker_id, "token": token_id}).one_or_none()
     if row is None:
         raise _absent(session, worker_id, token_id)
     return LiveWorker(worker_id, row[0], utc(row[1]), *row[2:5])

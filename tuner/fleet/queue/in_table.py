@@ -58,6 +58,7 @@ class TableQueue:
         heartbeat: statement with parameters `worker` and `token`: records a heartbeat of a registered worker of this
             token that is not gone, locks its row and returns status, the database's time, queue, engine_id and slot;
             no row for any other worker.
+        presence: the same without recording one, for a transaction that may wait for others.
     """
 
     registered: ColumnElement[bool] = WorkerRow.engine_id.is_not(None)
@@ -70,6 +71,8 @@ class TableQueue:
         .returning(WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id, WorkerRow.slot)
         .execution_options(synchronize_session=False)
     )
+    #: Writers run one after the other: no heartbeat is left out.
+    presence: Executable = heartbeat
 
     def __init__(self, first: int | None = None) -> None:
         self._first = first

@@ -96,6 +96,13 @@ _PRUNE = (
         WHERE last_heartbeat > now() + make_interval(secs => :seconds)
     """),
 )
+#: The engine's row stays free for heartbeats.
+_PRESENCE = text("""
+    SELECT status, clock_timestamp(), queue, engine_id, slot
+    FROM worker JOIN procrastinate_workers ON procrastinate_workers.id = engine_id
+    WHERE worker.id = :worker AND status <> 'gone' AND token_id IS NOT DISTINCT FROM CAST(:token AS integer)
+    FOR UPDATE OF worker
+""")
 #: The worker's row is locked before the engine's, as everywhere.
 _HEARTBEAT = text("""
     WITH present AS MATERIALIZED (
@@ -107,7 +114,7 @@ _HEARTBEAT = text("""
     FROM present JOIN procrastinate_workers ON procrastinate_workers.id = engine_id
 """)
 #: Heartbeats of many workers: status of each, and of the campaign whose round it holds. Never waits for a lock: a
-#: claim or report that holds one records a heartbeat itself, and one worker must not delay the heartbeats of others.
+#: claim that holds one records a heartbeat itself, and one worker must not delay the heartbeats of others.
 HEARTBEATS = text("""
     WITH said AS MATERIALIZED (
         SELECT said.round, said.token, worker.id, worker.status, worker.engine_id
@@ -143,6 +150,7 @@ class PostgresQueue(TableQueue):
         type_=DateTime(timezone=True),
     )
     heartbeat: Executable = _HEARTBEAT
+    presence: Executable = _PRESENCE
 
     def register(self, session: Session) -> int:
         return int(session.scalars(text("SELECT worker_id FROM procrastinate_register_worker_v1()")).one())

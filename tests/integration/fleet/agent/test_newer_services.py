@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import inspect, select
 
 from benchmarks.postgres import Postgres
+from space.problem import Problem
 from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, Listening, eventually
 from tests.integration.fleet.agent.test_agent import SMALL, Running, ended
-from tuner.errors import OtherVersion, ResultRefused
-from tuner.evidence.campaign_models import RoundRow
+from tuner.errors import NewerContent, OtherVersion, ResultRefused
+from tuner.evidence import codec
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
+from tuner.evidence.models import ProblemRow
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
@@ -44,6 +47,46 @@ def test_a_round_of_a_newer_version_fails_and_ends_no_worker(
             reason = session.scalars(select(RoundRow.reason).order_by(RoundRow.id)).first()
         assert reason is not None
         assert reason.startswith("this worker can't run the round: ")
+
+
+def test_a_problem_that_neither_worker_nor_store_can_read_ends_its_rounds_and_its_campaign(database_url: str) -> None:
+    with Store.open(database_url) as store, Maintenance(store, CALM):
+        campaign = Fleet(store).campaign(PROBLEMS[:1], budget=SMALL)
+        with store.transaction(writes=True) as session:
+            newer = ProblemRow(key="sparse_gemm:bf16:64", m=1, n=1, k=1, kind="sparse_gemm", fields={})
+            session.add(newer)
+            session.flush()
+            like = session.scalars(select(CampaignProblemRow)).one()
+            names = {*inspect(CampaignProblemRow).columns.keys()} - {"id", "problem_id"}
+            session.add(CampaignProblemRow(**{name: getattr(like, name) for name in names}, problem_id=newer.id))
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, campaign.id) or not running.alive)
+        assert running.error is None
+        assert Fleet(store).statuses(campaign.id) == {"done": 1}
+        found = results.summary(store, campaign.id)
+        assert (found.progress.problems["parked"], found.progress.problems["open"]) == (1, 0)
+        (why,) = found.parked
+        assert why.endswith("before any candidate")
+
+
+def test_a_problem_that_only_its_worker_can_read_ends_its_rounds_and_its_campaign(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = codec.problem_of
+
+    def of_this_version(key: str) -> Problem:
+        if key == PROBLEMS[0].key:
+            raise NewerContent("of a plugin that is not here")
+        return read(key)
+
+    with Store.open(database_url) as store, Maintenance(store, CALM):
+        campaign = Fleet(store).campaign(PROBLEMS[:2], budget=SMALL)
+        monkeypatch.setattr(codec, "problem_of", of_this_version)
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, campaign.id) or not running.alive)
+        assert running.error is None
+        found = results.summary(store, campaign.id)
+        assert (found.progress.problems["parked"], found.progress.problems["done"]) == (1, 1)
 
 
 def test_a_worker_reads_what_a_newer_service_tells(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from tuner.errors import StoreError
 from tuner.evidence import codec
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns import expected_gain
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.expected_gain import USUAL_RATIO, Alike, Known, expected_gain_us
 from tuner.fleet.campaigns.records import CampaignRequest
@@ -58,6 +59,13 @@ def test_a_problem_that_has_a_best_goes_last_and_one_that_was_only_replayed_does
     measured(store, "64x4096x4096", 1.5)
     assert order(store, ["64x4096x4096", "1x1x1"], [1_000, 2]) == ["1x1x1", "64x4096x4096"]
     assert order(store, ["1x1x1", "64x4096x4096"], [2, 1_000], kind="recorded") == ["64x4096x4096", "1x1x1"]
+
+
+def test_a_best_counts_however_many_are_newer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expected_gain, "_MOST_KNOWN", 1)
+    measured(store, "64x4096x4096", 1.5)
+    measured(store, "128x64x64", 1.5)
+    assert order(store, ["64x4096x4096", "1x1x1"], [1_000, 2]) == ["1x1x1", "64x4096x4096"]
 
 
 @pytest.mark.parametrize("versus", ['{"value": "x"}', "[1]"])

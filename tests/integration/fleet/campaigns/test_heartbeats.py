@@ -74,8 +74,9 @@ def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Post
             report = pool.submit(hands[0].report, task, [measured(config, 20.0, problem)])
             waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             eventually(lambda: session.scalar(waiting) == 1)
-            beats = [(hands[0].id, task.round_id, None), (hands[1].id, None, None)]
+            beats, before = [(hands[0].id, task.round_id, None), (hands[1].id, None, None)], fleet.workers.page()
             assert fleet.workers.beat_all(beats) == [HeartbeatReply(False, False), HeartbeatReply(False, False)]
+            assert all(now.beat_at > then.beat_at for now, then in zip(fleet.workers.page(), before, strict=True))
             assert hands[1].claim() is not None
             assert not report.done()
         report.result()

@@ -33,8 +33,8 @@ NIGHT: Final = timedelta(hours=12)
 def test_a_round_costs_what_rounds_take_or_its_worker_says(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, busy_seconds: float, charged: float
 ) -> None:
-    def later(*given: Any) -> LiveWorker:  # noqa: ANN401
-        worker = touch(*given)
+    def later(*given: Any, **named: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given, **named)
         return worker._replace(at=worker.at + NIGHT)
 
     campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()

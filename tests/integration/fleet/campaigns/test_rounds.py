@@ -22,9 +22,10 @@ from tuner.errors import LeaseLost, StoreError
 from tuner.evidence import codec
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
 from tuner.fleet.campaigns.statistics import fleet_statistics
 from tuner.fleet.campaigns.workers import LiveWorker, touch
+from tuner.views import studies
 from workers.measurement import Measurement
 
 
@@ -71,6 +72,21 @@ def test_a_problem_goes_on_where_its_last_round_stopped(fleet: Fleet) -> None:
     assert (done.status, done.rounds, done.tried) == (ProblemStatus.DONE, 2, 20)
 
 
+def test_a_study_that_another_campaign_goes_on_with_has_not_ended(fleet: Fleet) -> None:
+    hand, said = fleet.hand(), []
+    for candidates in (20, 28):
+        fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates, rounds=11))
+        task = hand.claimed()
+        hand.announce(task, hand.begin(task).propose())
+        said += [(study.status, study.stopped_because) for study in studies.page(fleet.store, None, None, 0, 9)]
+        hand.work(task)
+        said += [(study.status, study.stopped_because) for study in studies.page(fleet.store, None, None, 0, 9)]
+    assert said == [
+        ("running", ""), ("finished", "the budget of 20 candidates is spent"),
+        ("running", ""), ("finished", "the budget of 28 candidates is spent"),
+    ]  # fmt: skip
+
+
 def test_a_config_that_this_version_can_not_read_holds_up_no_study(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +105,30 @@ def test_a_config_that_this_version_can_not_read_holds_up_no_study(
 
     monkeypatch.setattr(codec, "config_of", unreadable)
     assert {entry.config for entry in hand.begin(hand.claimed()).tried} == set(batch[1:])
+
+
+def test_a_finalist_that_this_version_can_not_read_holds_up_no_report(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, hand, own = fleet.campaign(PROBLEMS[:1]), fleet.hand(), PROBLEMS[0]
+    task = hand.claimed()
+    unread, known, *_ = hand.begin(task).propose()
+    screened = [measured(config, time_of(config), own) for config in (unread, known)]
+    hand.report(task, [*screened, *(measured(config, 20.0, own, "final", samples=11) for config in (unread, known))])
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == unread.key:
+            raise StoreError("of another version")
+        return read(key)
+
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    again = hand.claimed()
+    past = fleet.rounds.begin(again.round_id, again.lease, provenance())
+    assert past.finals_done
+    hand.report(again, ended="the budget is spent")
+    done = results.problems(fleet.store, campaign.id)[0]
+    assert (done.status, done.config_key) == (ProblemStatus.DONE, known.key)
 
 
 def test_a_round_is_told_whether_its_finals_are_done(fleet: Fleet) -> None:
@@ -156,8 +196,8 @@ def test_a_round_is_charged_by_the_services_clock(fleet: Fleet, monkeypatch: pyt
     # The clock was set back meanwhile.
     task = hand.claimed()
 
-    def earlier(*given: Any) -> LiveWorker:  # noqa: ANN401
-        worker = touch(*given)
+    def earlier(*given: Any, **named: Any) -> LiveWorker:  # noqa: ANN401
+        worker = touch(*given, **named)
         return worker._replace(at=worker.at - timedelta(hours=1))
 
     monkeypatch.setattr("tuner.fleet.campaigns.rounds.touch", earlier)

@@ -14,7 +14,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.fleet.campaigns import results, sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus, RoundReport
-from workers.measurement import Outcome
+from workers.measurement import Measurement, Outcome
 
 
 def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: Fleet) -> None:
@@ -111,6 +111,25 @@ def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet
     assert "3 rounds in a row" in problem.reason
     assert "was silent" in problem.reason
     assert results.progress(fleet.store, campaign.id).campaign.status is CampaignStatus.FINISHED
+
+
+def test_finals_that_end_the_round_that_screened_their_finalist_name_it(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    for _ in range(2):
+        hand.report(hand.claimed(), failure="it can't be prepared")
+    task = hand.claimed()
+    search, taken = hand.begin(task), list[Measurement]()
+    while batch := search.propose():
+        hand.announce(task, batch)
+        for config in batch:
+            taken.append(measured(config, time_of(config), PROBLEMS[0]))
+            search.tell(taken[-1])
+    (finalist,) = search.finalists(task.finalists)
+    hand.announce(task, [finalist], "final")
+    hand.report(task, taken, failure="the GPU process died")
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.failing_config) == (ProblemStatus.PARKED, finalist.key)
+    assert f"the last in the finals of {finalist.key}: the GPU process died" in problem.reason
 
 
 def test_suspects_that_are_all_cleared_cost_the_problem_nothing(fleet: Fleet) -> None:
@@ -216,6 +235,31 @@ def test_a_spent_campaign_does_not_try_again_what_had_nothing_correct(fleet: Fle
         session.execute(update(CampaignProblemRow).values(closing=True))
     spoil(fleet, hand)
     assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.PARKED
+
+
+def test_a_spent_campaign_does_not_screen_anew_as_many_as_were_not_correct(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    spoil(fleet, hand)
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignProblemRow).values(closing=True))
+    assert len(hand.work(hand.claimed())) == 1
+    assert results.problems(fleet.store, campaign.id)[0].status is ProblemStatus.DONE
+
+
+def test_a_spent_campaign_does_not_look_for_a_candidate_that_ended_a_round(fleet: Fleet) -> None:
+    campaign, hand = fleet.campaign(PROBLEMS[:1]), fleet.hand()
+    task = hand.claimed()
+    batch = hand.begin(task).propose()
+    hand.announce(task, batch)
+    taken = [measured(config, time_of(config), PROBLEMS[0]) for config in batch[:4]]
+    hand.report(task, taken, failure="the device was lost")
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(update(CampaignProblemRow).values(closing=True))
+    task = hand.claimed()
+    assert task.only == ()
+    assert hand.work(task) == []
+    problem = results.problems(fleet.store, campaign.id)[0]
+    assert (problem.status, problem.tried) == (ProblemStatus.DONE, 4)
 
 
 def test_a_worker_that_calls_a_problem_hopeless_without_a_study_is_not_the_last_to_try(fleet: Fleet) -> None:

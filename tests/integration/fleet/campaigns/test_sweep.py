@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -14,6 +16,7 @@ from tests.fleet import BY_HAND, PROBLEMS, Fleet, time_of
 from tests.support import measured
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow
+from tuner.evidence.store import Store
 from tuner.fleet.campaigns import sweep
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus
@@ -121,6 +124,26 @@ def test_silence_counts_anew_once_the_database_answers_again(fleet: Fleet, monke
             fleet.sweeper.sweep()
     assert fleet.sweeper.sweep()["workers lost"] == 0
     assert lost_after_listening(fleet) == 1
+
+
+def test_silence_does_not_count_while_heartbeats_wait_for_another_writer(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, ThreadPoolExecutor(1) as pool:
+        fleet, began = Fleet(store), threading.Event()
+
+        def clock() -> float:
+            began.set()
+            return fleet.clock
+
+        fleet.hand()
+        fleet.fall_silent()
+        fleet.sweeper._clock = clock
+        with store.transaction(writes=True) as session:
+            session.connection()
+            swept = pool.submit(fleet.sweeper.sweep)
+            assert began.wait(60)
+            fleet.clock += BY_HAND.heartbeat_seconds
+        assert swept.result()["workers lost"] == 0
+        assert lost_after_listening(fleet) == 1
 
 
 @pytest.mark.parametrize("hours", [1, -1], ids=["forward", "back"])

@@ -95,6 +95,7 @@ def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet)
     ended = results.progress(fleet.store, campaign.id).campaign
     assert (ended.status, ended.stopped_because) == (CampaignStatus.FINISHED, "the campaign's GPU time is spent")
     assert fleet.statuses(campaign.id) == {"done": 1, "skipped": 5}
+    assert {problem.reason for problem in results.problems(fleet.store, campaign.id)} == {ended.stopped_because}
 
 
 def test_a_newer_versions_budget_is_read_as_far_as_it_is_known(fleet: Fleet) -> None:

@@ -62,11 +62,22 @@ def test_an_idle_worker_waits_as_long_as_the_service_asks() -> None:
     assert leaving.waits == [6.0, 7.0]
 
 
-@pytest.mark.parametrize(("asked", "wait"), [(0.0, 1.0), (2.0, 2.0), (9.0, 5.0)])
-def test_the_next_heartbeat_waits_as_asked_but_comes_before_its_worker_is_gone(asked: float, wait: float) -> None:
-    coordinator = Mock()
-    coordinator.beat.side_effect = [busy(asked), WorkerGone("gone")]
-    heartbeats = _Heartbeats(coordinator, 1, 5.0)
+@pytest.mark.parametrize(
+    ("took", "asked", "wait"),
+    [(0.0, 0.0, 1.0), (0.0, 2.0, 2.0), (0.0, 9.0, 5.0), (0.5, 0.0, 0.5), (5.0, 0.0, 0.0), (4.0, 9.0, 1.0)],
+)
+def test_the_next_heartbeat_waits_as_asked_but_comes_before_its_worker_is_gone(
+    monkeypatch: pytest.MonkeyPatch, took: float, asked: float, wait: float
+) -> None:
+    at = 0.0
+
+    def beat(*_: object) -> None:
+        nonlocal at
+        at += took
+        raise WorkerGone("gone") if len(ended.waits) == 2 else busy(asked)
+
+    heartbeats = _Heartbeats(Mock(beat=beat), 1, 5.0)
     heartbeats._ended = ended = Noting()
+    monkeypatch.setattr("time.monotonic", lambda: at)
     heartbeats._beat()
     assert ended.waits == [5.0, wait]
