@@ -228,3 +228,19 @@ def test_the_first_number_of_a_forests_scale_is_not_cut_off(opened: Opener) -> N
             return tick.getBoundingClientRect().left < held.getBoundingClientRect().left;
         }).map(tick => tick.textContent)""",
     ) == []
+
+
+def test_a_forest_with_every_column_fits_a_tablet(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/bests:columns?device=NVIDIA%20H200")
+    ratios = {against: body["columns"][against] for against in ("first", "best")}
+    body["policies"] = {"sustained": ratios, "chain": ratios}
+    page = opened("/")
+    page.route("**/v1/bests:columns?*", lambda route: route.fulfill(json=body))
+    page.goto(f"{url}/problems")
+    page.wait_for_selector(".forest-head :text('Own clock')")
+    for width in (768, 820, 900):
+        page.set_viewport_size({"width": width, "height": 800})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cut = "all => all.filter(name => name.scrollWidth > name.clientWidth).map(name => name.innerText)"
+        assert page.eval_on_selector_all(".forest-head > :not(.c1)", cut) == []
