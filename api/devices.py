@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import AfterValidator, AliasPath, BaseModel, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Field
 
 from api.auth import require
 from api.derived import FromAttributes
@@ -14,6 +14,7 @@ from api.http_errors import HttpError, responses
 from api.patterns import PRINTABLE
 from api.snapshot import Snapshot
 from api.thread_routes import ThreadRoute
+from space.arch import DOCUMENT
 from space.devices import find_profile, identity_named, known_names, profile_named
 from space.errors import ProfileError
 
@@ -22,6 +23,10 @@ router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))], ro
 DevicePath = Annotated[
     str, Path(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model"), AfterValidator(identity_named)
 ]
+
+
+#: Figures that every device of an arch has.
+_OF_ARCH = ("compute_capability", "smem_per_block_bytes", "smem_per_sm_bytes", "registers_per_sm")
 
 
 class ProfileOut(FromAttributes):
@@ -50,7 +55,9 @@ class ProfileOut(FromAttributes):
     launch_us: float
     resident_clusters: dict[int, int] = Field(description="number of clusters that run at once, by blocks per cluster")
     measured: bool = Field(description="whether the rates were measured on such cards")
-    sources: dict[str, str] = Field(description="source of each figure: driver, measured, estimated or a document")
+    sources: Annotated[
+        dict[str, str], BeforeValidator(lambda given: dict.fromkeys(_OF_ARCH, DOCUMENT) | dict(given))
+    ] = Field(description="source of each figure: driver, measured, estimated or a document")
 
 
 class DeviceOut(BaseModel):

@@ -20,6 +20,8 @@ VECTOR_BYTES: Final = 16
 LINE_BYTES, SECTOR_BYTES = 128, 32
 #: Registers of a thread are allocated in steps of this (CUDA Occupancy Calculator: 256 a warp).
 REGISTER_STEP: Final = 8
+#: Document of the limits that every device of an arch has.
+DOCUMENT: Final = "CUDA C++ Programming Guide, compute capabilities"
 #: Largest x extent of a grid (CUDA C++ Programming Guide, compute capabilities).
 MAX_GRID_BLOCKS: Final = 2**31 - 1
 

@@ -69,7 +69,7 @@ class DeviceProfile:
         launch_us: time of an almost empty kernel inside a CUDA graph.
         resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block per multiprocessor. Clusters
             stay within a GPC and GPCs differ in size, so larger clusters leave multiprocessors idle.
-        sources: source of each figure by field name: `driver`, `measured: …`, `estimated: …`, or a document.
+        sources: source of each figure by field name: `driver`, `measured …`, `estimated: …`, or a document.
     """
 
     name: str

@@ -191,7 +191,8 @@ def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tm
 def test_an_empty_store_says_how_to_begin(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         page = opened("/", at=url)
-        for path, said in (("/", "gemmtune tune"), ("/problems", "gemmtune tune"), ("/campaigns", "no campaigns yet"),
+        for path, said in (("/", "from a recording or by a prediction"), ("/problems", "gemmtune tune"),
+                           ("/campaigns", "no campaigns yet"),
                            ("/fleet", f"--device recorded:h200 --url {url}"), ("/failures", "nothing is measured yet"),
                            ("/ladder", "gemmtune campaign run")):  # fmt: skip
             page.goto(url + path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api.app import create_app
-from tests.browser.conftest import Opener, answer_first, serving
+from tests.browser.conftest import Opener, answer_first, serving, wait_until_asked
 from tests.browser.test_pages import PROBLEM as PAGE
 from tests.browser.test_pages import api
 from tests.fleet import failing
@@ -176,3 +176,21 @@ def test_workers_that_drain_count_among_those_that_may_be_busy(opened: Opener, u
     page.route("**/v1/fleet", lambda route: route.fulfill(json=fleet))
     page.click("nav a:text-is('Fleet')")
     page.wait_for_selector("dd:text-is('2 of 2 busy')")
+
+
+def test_a_card_that_takes_seconds_says_so(opened: Opener, url: str) -> None:
+    page = opened("/")
+    held: list[object] = []
+    page.route("**/v1/importance?*", lambda route: held.append(route))
+    page.goto(url + PAGE)
+    wait_until_asked(page, held)
+    page.wait_for_selector("#changes:has-text('takes seconds')")
+
+
+def test_a_selection_of_nothing_has_no_empty_table(opened: Opener) -> None:
+    page = opened("/problems")
+    table = "figure.grid:has-text('N × K at one M')"
+    page.wait_for_selector(table)
+    page.fill("[name=find]", "nothing")
+    page.wait_for_selector(".sentence:has-text('No problem matches')")
+    page.wait_for_selector(table, state="detached")

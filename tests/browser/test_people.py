@@ -194,3 +194,53 @@ def test_points_do_not_cover_the_name_of_a_line(opened: Opener) -> None:
         return count;
     }"""
     assert page.eval_on_selector("#crowded canvas", red) > 50
+
+
+def test_the_last_moment_of_a_lane_is_not_cut_off(opened: Opener) -> None:
+    page = opened("/fleet")
+    page.wait_for_selector("chart-lanes canvas")
+    right = page.evaluate(
+        """() => new Promise(done => {
+            const chart = document.createElement('chart-lanes'), real = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+                const end = x + this.measureText(text).width / 2;
+                if (text === '00:30') done(this.canvas.getBoundingClientRect().width - end);
+                real.call(this, text, x, y);
+            };
+            const spans = [{from: 0, to: 9, kind: 'done', busy: 1, text: 'nine seconds'}];
+            const lanes = [{name: 'one', gone: false, spans}];
+            chart.data = {title: 'Late', sentence: 'The half hour is over.', from: 0, to: 1801, lanes};
+            chart.style.width = '300px';
+            document.querySelector('main').append(chart);
+        })"""
+    )
+    assert right >= 0
+
+
+def test_the_first_number_of_a_forests_scale_is_not_cut_off(opened: Opener) -> None:
+    page = opened("/problems?find=nothing")
+    page.wait_for_selector(".ticks i:text-is('0.8×')")
+    assert page.eval_on_selector_all(
+        ".ticks i",
+        """all => all.filter(tick => {
+            let held = tick.parentElement;
+            while (getComputedStyle(held).overflowX === 'visible' && held !== document.body) held = held.parentElement;
+            return tick.getBoundingClientRect().left < held.getBoundingClientRect().left;
+        }).map(tick => tick.textContent)""",
+    ) == []
+
+
+def test_a_forest_with_every_column_fits_a_tablet(opened: Opener, url: str) -> None:
+    body = api(url, "/v1/bests:columns?device=NVIDIA%20H200")
+    ratios = {against: body["columns"][against] for against in ("first", "best")}
+    body["policies"] = {"sustained": ratios, "chain": ratios}
+    page = opened("/")
+    page.route("**/v1/bests:columns?*", lambda route: route.fulfill(json=body))
+    page.goto(f"{url}/problems")
+    page.wait_for_selector(".forest-head :text('Own clock')")
+    for width in (768, 820, 900):
+        page.set_viewport_size({"width": width, "height": 800})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cut = "all => all.filter(name => name.scrollWidth > name.clientWidth).map(name => name.innerText)"
+        assert page.eval_on_selector_all(".forest-head > :not(.c1)", cut) == []

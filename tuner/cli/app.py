@@ -168,7 +168,7 @@ def _refuse(error: Any) -> int:  # noqa: ANN401  (a `_UsageError`)
         given = values[-1] if values else ""
         if given not in said:
             said = said.replace("Invalid value", f"{given!r} is an invalid value")
-        _fail(f"{said}: see `{command} --help`")
+        _fail(f"{said}{' See' if said.endswith('?') else ': see'} `{command} --help`")
     return int(error.exit_code)
 
 

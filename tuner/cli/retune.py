@@ -68,6 +68,10 @@ def retune(
     if dry_run:
         _show_stale([one for *_, chosen in listed for one in chosen], of, as_json)
         return
+    if not (total or done or as_json):
+        why = f"none of {of} bests is stale" if of else "the store has no best of this device"
+        console.print(f"nothing is measured again: {why}")
+        return
     _show_retuned(done, total - len(done), as_json, "rerun to go on" if stale else _AGAIN)
     if any(each.best is None for each in done):
         raise typer.Exit(EXIT_NOTHING)

@@ -33,6 +33,7 @@ from tuner.evidence.models import (
 )
 from tuner.evidence.records import Best, BestChange, Policy, Provenance, Removed
 from tuner.evidence.refutations import refuting
+from tuner.hints import device_option, flags_of
 
 #: Columns of a best beside its measurement: what a rollback restores.
 EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed")
@@ -149,9 +150,8 @@ def change_to_undo(session: Session, problem: Problem, device: str, number: int)
     ours = ours.where(_READABLE, ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id == number)
     row = session.scalars(ours).one_or_none()
     if row is None:
-        raise NothingMeasured(
-            f"the best of {problem.shape} on {device} has no change {number}: `gemmtune best --history` lists them"
-        )
+        listing = f"gemmtune best {problem.shape}{flags_of(problem)}{device_option(device)} --history"
+        raise NothingMeasured(f"the best of {problem.shape} on {device} has no change {number}: `{listing}` lists them")
     if row.previous_id is None:
         raise NothingMeasured(f"change {number} set the first best of {problem.shape}: nothing was best before it")
     if session.get(RevokedRow, row.previous_id) is not None:

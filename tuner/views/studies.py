@@ -312,5 +312,5 @@ def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) 
     if winner.measurement.policy is Policy.SUSTAINED:
         rule = "their place in the finals"
     place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
-    out = f", without each that {LEFT_OUT}" if len(ours) < len(rivals) else ""
+    out = f"; left out is each that {LEFT_OUT}" if len(ours) < len(rivals) else ""
     return f"{place}; {tied} of our {len(ours)} tie within {band:.0%}, and are ordered by {rule}{out}"

@@ -99,8 +99,8 @@ def test_the_page_says_why_a_faster_one_is_left_out_of_a_tie() -> None:
         pick = picks_of(store, times)["chain"]
     told = "0.6% behind the fastest; 2 of our 2 tie within 2%, and are ordered by steps of 0.5 %"
     assert pick.sentence.startswith(told)
-    assert pick.sentence.endswith("without each that is not surely faster than the library's, or loses too much to its "
-                                  "first choice under another policy")  # fmt: skip
+    assert pick.sentence.endswith("left out is each that is not surely faster than the library's, or loses too much to "
+                                  "its first choice under another policy")  # fmt: skip
 
 
 def test_without_the_library_nothing_is_left_out() -> None:

@@ -100,6 +100,12 @@ class TestBest:
         body = http.get("/v1/devices/h200").raise_for_status().json()
         assert body["limits"]["name"] == body["name"] == DEVICE
 
+    def test_each_limit_of_every_card_has_a_source(self, http: TestClient) -> None:
+        for item in http.get("/v1/devices").raise_for_status().json()["items"]:
+            limits = item["limits"]
+            figures = limits.keys() - {"name", "arch", "measured", "sources"}
+            assert not [figure for figure in figures if not limits["sources"].get(figure)], item["name"]
+
     def test_an_unknown_device_is_refused_with_the_nearest_known_ones(self, http: TestClient) -> None:
         detail = problem_of(http.get("/v1/best", params=ASKED | {"device": "NVIDIA H300"}), 422, "bad-input")["detail"]
         assert "the nearest known ones are NVIDIA H" in detail

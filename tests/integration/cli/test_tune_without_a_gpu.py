@@ -61,6 +61,7 @@ def test_a_retune_replays_the_same_recording_and_changes_nothing(shell: Shell) -
     shell("tune", SHAPE)
     before = shell("best", SHAPE, "--json").json
     assert "0 of 1 bests would be measured again" in shell("retune", "--stale", "--dry-run").out
+    assert shell("retune", "--stale").out == "nothing is measured again: none of 1 bests is stale\n"
     assert "0 of 1 winners moved" in shell("retune").out
     after = shell("best", SHAPE, "--json").json
     assert (before["source"], after["config"], after["time_us"]) == ("measured", before["config"], before["time_us"])
@@ -78,6 +79,7 @@ def test_a_retune_names_the_devices_whose_bests_nothing_here_compares(shell: She
     said = " ".join(listed.err.split())
     assert gpus in said
     assert replays in said
+    assert shell("retune").out == "nothing is measured again: the store has no best of this device\n"
     there = shell("retune", "--stale", "--dry-run", "--device", "recorded:h100_wide")
     assert (gpus in " ".join(there.err.split()), "replayed; --device" in there.err) == (True, False)
 

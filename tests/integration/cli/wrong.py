@@ -15,7 +15,7 @@ Case = tuple[str, int, str]
 ON_NOTHING: Final[tuple[Case, ...]] = (
     # the command line itself
     ("frobnicate", 2, "No such command 'frobnicate'"),
-    ("tun 64x64x64", 2, "Did you mean 'tune'"),
+    ("tun 64x64x64", 2, "Did you mean 'tune', 'retune'? See `gemmtune --help`"),
     ("tune", 2, "Missing argument 'MxNxK'"),
     ("tune 64x64x64 128x128x128", 2, "extra argument(s) (128x128x128)"),
     ("tune 64x64x64 --candidate", 2, "No such option: --candidate"),

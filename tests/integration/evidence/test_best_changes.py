@@ -194,7 +194,8 @@ def test_there_is_no_way_back_from_the_first_and_to_what_never_was(store: Store)
     (first,) = store.best_changes(PROBLEM, DEVICE)
     with pytest.raises(NothingMeasured, match="nothing was best before it"):
         store.roll_back(PROBLEM, DEVICE, first.id)
-    with pytest.raises(NothingMeasured, match="has no change 99"):
+    listing = f"gemmtune best {PROBLEM.shape} --device 'NVIDIA H200' --history"
+    with pytest.raises(NothingMeasured, match=f"has no change 99: `{listing}`"):
         store.roll_back(PROBLEM, DEVICE, 99)
 
 

@@ -40,7 +40,7 @@ export async function open(page) {
     void ask();
   };
   page.show(() => html`<h1>Why can’t I?</h1>
-    <p class="lead">Values that would break a rule are struck out before you pick them; hover to see which rule.${start && !page.param("knobs") ? " This is the best known config." : ""}</p>
+    <p class="lead">Values that would break a rule are struck out before you pick them; hover over one, or pick it, to see which rule.${start && !page.param("knobs") ? " This is the best known config." : ""}</p>
     <div class="row">${shapeBox(page, text)}${devicePicker(page, all, device)}</div>
     ${answer ? html`<div class="halves"><section class="card">${controls(answer, take)}</section>
       <div class="stack"><section class="card" aria-live="polite" id="verdict">${verdict(answer, take)}</section>${resources(answer)}<section class="card">${derived(answer)}</section></div></div>` : nothing}`);

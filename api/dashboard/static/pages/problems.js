@@ -99,7 +99,7 @@ function charts(page, table, device) {
 function plots(page, table, device, rows) {
   const against = page.param("against") === "best" ? "best" : "first";
   return html`<div class="cards"><section class="card"><chart-scatter .data=${rooflineOf(page, table, rows, device, against)}></chart-scatter></section>
-    <section class="card">${shapesOf(page, table, rows, device, against)}</section></div>`;
+    ${rows.length ? html`<section class="card">${shapesOf(page, table, rows, device, against)}</section>` : nothing}</div>`;
 }
 
 /** @param {any} table @param {number[]} rows @param {"first" | "best"} against */

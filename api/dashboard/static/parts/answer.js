@@ -24,8 +24,8 @@ export function answered(answer, defaults, page) {
   return html`<section class="card answer" aria-live="polite" aria-label="Answer">
     <h2>${title(answer.problem)} on ${answer.device}</h2>
     ${summary(answer)}
-    <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}
-      ${answer.grounds.map((/** @type {string} */ ground) => html`<span class="soft"> ${ground}.</span>`)}</p>
+    <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}</p>
+    <ul class="sentence soft">${answer.grounds.map((/** @type {string} */ ground) => html`<li>${ground}</li>`)}</ul>
     ${answer.config ? html`<h3>${headline(answer.config)}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
     <p class="row centre">${["measured", "stale"].includes(answer.source) ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
       ${answer.config ? html`<a href=${explainLink(answer)}>Change it and see what breaks</a>` : nothing}</p>
