@@ -15,11 +15,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from api.server import listen
 from benchmarks.ports import free_port
 from tests.fleet import eventually
 from tests.integration.api.asking import ASKED
 from tests.shell import Shell
 from tests.support import FACTS, keep_best
+from tuner.errors import SettingsError
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
@@ -165,3 +167,8 @@ def test_workers_are_told_the_heartbeat_that_the_service_was_set_to(
         worker = {"name": "node", "facts": asdict(FACTS)}
         welcome = httpx2.post(f"{service.url}/v1/workers", json=worker)
     assert (welcome.status_code, welcome.json()["heartbeat_seconds"]) == (201, 3.5)
+
+
+def test_a_taken_port_is_one_sentence() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(SettingsError, match="--port"):
+        listen("127.0.0.1", taken.getsockname()[1])

@@ -19,12 +19,10 @@ from starlette.types import Message
 from api.app import create_app
 from api.bodies import MOST_BODY_BYTES
 from api.concurrency import CALLER_BATCHES
-from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
-from tuner.errors import SettingsError
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.tables.tables import table, table_bytes
@@ -367,11 +365,6 @@ class TestService:
         for operation in operations:
             assert "application/problem+json" in operation["responses"]["422"]["content"]
         assert "ProblemDocument" in document["components"]["schemas"]
-
-
-def test_a_taken_port_is_one_sentence() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(SettingsError, match="--port"):
-        listen("127.0.0.1", taken.getsockname()[1])
 
 
 def test_batches_of_a_caller_that_reads_no_answers_wait_for_each_other(http: TestClient) -> None:

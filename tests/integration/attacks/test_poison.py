@@ -156,6 +156,7 @@ CALLS: dict[str, Callable[[Asked, str], object]] = {
     "store.bests": lambda a, s: a.store.bests(s),
     "store.bests_by_policy": lambda a, s: a.store.bests_by_policy(s),
     "store.neighbours": lambda a, s: a.store.neighbours(PROBLEM, s),
+    "store.wrong": lambda a, s: a.store.wrong(PROBLEM, s),
     "store.winners_near": lambda a, s: a.store.winners_near(PROBLEM, s),
     "store.served_of device": lambda a, s: a.store.served_of(s, [PROBLEM.key]),
     "store.served_of keys": lambda a, s: a.store.served_of(DEVICE, [s, PROBLEM.key]),

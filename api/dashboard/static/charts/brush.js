@@ -29,9 +29,10 @@ export function brush(plot, current) {
     if (!from) return;
     const to = at(event);
     box.hidden = Math.hypot(to.x - from.x, to.y - from.y) < LEAST;
-    box.style.transform = `translate(${Math.min(from.x, to.x)}px, ${Math.min(from.y, to.y)}px)`;
-    box.style.width = `${Math.abs(to.x - from.x)}px`;
-    box.style.height = `${Math.abs(to.y - from.y)}px`;
+    Object.assign(box.style, {
+      transform: `translate(${Math.min(from.x, to.x)}px, ${Math.min(from.y, to.y)}px)`,
+      width: `${Math.abs(to.x - from.x)}px`, height: `${Math.abs(to.y - from.y)}px`,
+    });
   });
   const ended = (/** @type {PointerEvent} */ event) => {
     if (!from) return;

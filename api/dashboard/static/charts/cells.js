@@ -1,4 +1,4 @@
-// Problems of a campaign as cells that fill: a sign and a colour each, walked by keyboard; thousands fit on a screen.
+// Problems of a campaign as cells that fill, a sign and a colour each: thousands fit on a screen.
 
 import { colour } from "../lib/theme.js";
 import { Chart } from "./chart.js";

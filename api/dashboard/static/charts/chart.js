@@ -138,7 +138,7 @@ export class Chart extends HTMLElement {
     spoken.textContent = place < 0 ? "" : this.point(place)?.text ?? "";
   };
 
-  /** Opens a point's page. @param {number} place */
+  /** @param {number} place */
   open(place) {
     const href = place < 0 ? null : this.point(place)?.href;
     if (href) go(href);

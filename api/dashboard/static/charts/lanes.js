@@ -59,9 +59,8 @@ customElements.define("chart-lanes", class extends Chart {
     pen.textAlign = "center";
     for (let second = Math.ceil(from / step) * step; second <= to; second += step) {
       line(pen, Math.round(at(second)) + 0.5, 4, Math.round(at(second)) + 0.5, height - 22);
-      const moment = clock(second).slice(step >= 86400 ? 5 : 11, step >= 86400 ? 10 : step < 60 ? 19 : 16);
-      // The last one stands beside its line where it would be cut off.
-      pen.fillText(moment, Math.min(at(second), width - pen.measureText(moment).width / 2), height - 11);
+      if (second + step > to) pen.textAlign = "right";
+      pen.fillText(clock(second).slice(step >= 86400 ? 5 : 11, step >= 86400 ? 10 : step < 60 ? 19 : 16), at(second), height - 11);
     }
     lanes.forEach((lane, row) => {
       const y = 8 + ROW * row;

@@ -1,4 +1,4 @@
-// Charts that wait for a frame. A frame draws a few of them, so that a page of many never holds input for long.
+// Charts that wait for a frame. Each draws a few of them: input never waits long.
 
 /** Milliseconds of a frame that charts may take; the others wait for the next one. */
 const SHARE = 16;

@@ -32,10 +32,7 @@ export function forgotten() {
   introduced = false;
 }
 
-/**
- * Asks who the caller is and whether this is a demo; refusals are left to the pages. Called behind the first page's own
- * requests: which scheme was chosen is read from the browser's storage, and that may take as long as they do.
- */
+/** Asks who the caller is, behind the first page's own requests: to read the chosen scheme may take as long as they do. */
 export function introduce() {
   if (introduced) return;
   introduced = true;

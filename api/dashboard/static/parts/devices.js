@@ -16,7 +16,7 @@ export async function devicesOf(page) {
   const all = ranked((await page.get("/v1/devices")).items);
   const devices = all.filter((/** @type {any} */ item) => item.bests);
   const asked = page.param("device");
-  // The service knows common names, and names the nearest of a name that it does not know.
+  // The service knows common names.
   const known = all.find((/** @type {any} */ item) => item.name === asked) ?? (asked ? await page.get(`/v1/devices/${encodeURIComponent(asked)}`) : undefined);
   if (known && known.name !== asked) page.set({ device: known.name });
   return { device: known?.name ?? devices[0]?.name ?? "", devices, all };

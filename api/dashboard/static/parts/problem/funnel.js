@@ -60,7 +60,7 @@ export function failuresCard(_page, got) {
 /** What each single change of the winner costs. @param {import("../../lib/page.js").Page} _page @param {any} got */
 export function changesCard(_page, got) {
   const why = got.importance;
-  if (!why) return html`<h2>One change at a time</h2><p class="note">A model of the measurements is fitted first, which takes seconds.</p>`;
+  if (!why) return html`<h2>One change at a time</h2><p class="note">Takes seconds.</p>`;
   if (why.refused) return html`<h2>One change at a time</h2><p class="note">${why.refused}</p>`;
   const shares = new Map(why.importances.map((/** @type {any} */ entry) => [entry.knob, entry.share]));
   const order = [...new Set(why.changes.map((/** @type {any} */ change) => change.knob))].sort((a, b) => (shares.get(b) ?? 0) - (shares.get(a) ?? 0));
