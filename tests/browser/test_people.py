@@ -203,7 +203,7 @@ def test_the_last_moment_of_a_lane_is_not_cut_off(opened: Opener) -> None:
         """() => new Promise(done => {
             const chart = document.createElement('chart-lanes'), real = CanvasRenderingContext2D.prototype.fillText;
             CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-                const end = x + this.measureText(text).width / 2;
+                const end = this.textAlign === 'right' ? x : x + this.measureText(text).width / 2;
                 if (text === '00:30') done(this.canvas.getBoundingClientRect().width - end);
                 real.call(this, text, x, y);
             };

@@ -111,7 +111,7 @@ function begin(devices) {
   const measured = devices.filter((device) => device.bests);
   if (measured.length) return html`<p class="lead">Measured so far: ${measured.map((device, place) => html`${place ? ", " : ""}<a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>${many(device.bests, "problem")} on ${device.name}</a>`)}. Any other shape is answered from a recording, from a near one, or by a prediction.</p>`;
   return html`<section class="card narrow"><h2>Nothing is measured yet</h2>
-    <p>Every shape still gets an answer: recorded or predicted. Measure one; a machine without a GPU replays a recorded H200:</p>
+    <p>Every shape still gets an answer, from a recording or by a prediction. Measure one; a machine without a GPU replays a recorded H200:</p>
     <pre>gemmtune tune 4096x4096x4096</pre>
     <p>Many at once, on every worker of the fleet: <a href="/campaigns">create a campaign</a>.</p></section>`;
 }
