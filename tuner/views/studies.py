@@ -128,16 +128,18 @@ def page(store: Store, problem: Problem | None, device: str | None, before: int,
     if device is not None:
         query = query.where(StudyRow.device.has(name=device))
     with store.transaction() as session:
-        found, lacking = list[StudyFacts](), limit
-        while lacking:
-            rows = _rows(session, (query.where(StudyRow.id < before) if before else query).limit(lacking))
+        found: list[StudyFacts] = []
+        # Others take the places of those that are left out.
+        while wanted := limit - len(found):
+            part = query.where(StudyRow.id < before) if before else query
+            rows = _rows(session, part.limit(wanted))
             counts = _counts(session, [row.id for row in rows])
             for row in rows:
-                before = row.id
                 with suppress(NewerContent):
                     found.append(_facts(row, counts[row.id]))
-            # Others take the places of those that were left out.
-            lacking = limit - len(found) if len(rows) == lacking else 0
+            if len(rows) < wanted:
+                break
+            before = rows[-1].id
         return found
 
 
