@@ -37,6 +37,7 @@ class Expected:
         alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
         scales: of A and B in f32, of `[1]` or `[M, 1]` and `[1, N]`; None where the epilogue has none.
         shape, dtype, elements: of C.
+        activation: `none` where the epilogue has none.
     """
 
     def __init__(
@@ -54,8 +55,13 @@ class Expected:
         self.scales = self._scales()
         self.shape, self.dtype = (batch, m, n), DTYPES[problem.dtype_c]
         self.elements = batch * m * n
-        self._activation = next((name for name in FUNCTION_OF if name in parts), "none")
+        self.activation = next((name for name in FUNCTION_OF if name in parts), "none")
         self._bounds, self._format = bounds_of(problem), FORMATS[problem.dtype_c]
+
+    def arguments(self, c: Tensor) -> tuple[object, ...]:
+        """Of a launch into C: a, b, bias, source, alpha, beta and c, and the scales where the problem has some."""
+        given = self.a, self.b, self.bias, self.source, self.alpha, self.beta, c
+        return (*given, self.scales) if self.scales else given
 
     def difference(self, c: Tensor) -> str:
         """How many elements of C are wrong, and the first of them; empty if none is. NaN is wrong."""
@@ -100,8 +106,8 @@ class Expected:
             x, terms = x + added, terms + added.abs()
         error = error + shares.epilogue * terms
         y = x
-        if self._activation != "none":
-            y = FUNCTION_OF[self._activation](x)
+        if self.activation != "none":
+            y = FUNCTION_OF[self.activation](x)
             error = _STEEPEST * error + shares.activation * x.abs()
         return y, shares.rounding * (y.abs() + error) + error + shares.smallest
 

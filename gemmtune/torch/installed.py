@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gemmtune.exact import Exact, check_machine, check_path, exact
 from gemmtune.named import path_of
-from gemmtune.torch import captures, kernels, streams
+from gemmtune.torch import captures, kernels, streams, timings
 from gemmtune.torch.arguments import check_numbers
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
@@ -201,7 +201,7 @@ class Installed:
 
     def computed(self, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The product by our kernel; None if torch has to compute it."""
-        if self._offs or not self.enabled:
+        if self._offs or not self.enabled or timings.at_work():
             return None
         capturing = _capturing(args[0])
         if not (capturing or self.eager):

@@ -85,6 +85,7 @@ class Kernel:
         proved: whether its results were verified for exactly this problem when it was measured.
         strides: of operands whose lines are apart.
         build: digest of its program; empty for the library's.
+        unmeasured: whether the config comes from another problem, or from a model.
     """
 
     config: Config
@@ -98,6 +99,7 @@ class Kernel:
     proved: bool = True
     strides: Mapping[str, Strides] = field(default_factory=dict)
     build: str = ""
+    unmeasured: bool = False
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, ...] = field(init=False)
     _scale_mask: int = field(init=False)
@@ -345,7 +347,8 @@ def _looked_up(
     # A program is known by its digest, the library by its version. Nobody measured it on operands that lie like these.
     known = build_digest == found.build_digest if family.own else bool(found.cublaslt)
     proved = found.source == "measured" and known and not strides
-    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest)
+    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides, build_digest,
+                  found.source in sources.UNMEASURED)  # fmt: skip
 
 
 def _loaded(

@@ -1,7 +1,8 @@
 """Proofs: a config without a measurement for a problem computes it twice on random data before a user's call runs it.
 
-Every element is compared with an f64 product of torch's, within the bound by which tuning verifies candidates. A kernel
-that hangs or leaves its memory can still harm the process: only tuning runs candidates in a process of their own.
+Every element is compared with an f64 product of torch's, within the bound by which tuning verifies candidates. What
+nobody measured must not be slower than torch's operator either (`timings`). A kernel that hangs or leaves its memory
+can still harm the process: only tuning runs candidates in a process of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from gemmtune.torch import streams
+from gemmtune.torch import streams, timings
 from gemmtune.torch.expected import Expected
 from gemmtune.torch.torchs import MEMORY_SECONDS, Passing
 from space.config import Config
@@ -47,6 +48,10 @@ class Kernel(Protocol):
         """Of operands whose lines are apart."""
 
     @property
+    def unmeasured(self) -> bool:
+        """Whether its config comes from another problem, or from a model."""
+
+    @property
     def launch(self) -> Launch:
         """Launches it on the current stream."""
 
@@ -61,8 +66,8 @@ _GUARD_BYTES: Final = 4096
 #: Proofs that are remembered; the oldest are forgotten.
 _MOST_FOUND: Final = 1 << 14
 
-#: Config, program, device, problem, and how its operands lie.
-_Name = tuple[str, str, int, str, tuple[tuple[str, Strides], ...]]
+#: Config, program, device, whether it is unmeasured, problem, and how its operands lie.
+_Name = tuple[str, str, int, bool, str, tuple[tuple[str, Strides], ...]]
 _FOUND: Final[dict[_Name, str]] = {}
 _LOCK: Final = threading.Lock()
 
@@ -73,7 +78,8 @@ def known(kernel: Kernel, problem: Gemm) -> str | None:
 
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
-    """Why a kernel must not run on a problem; empty if its results are right. Remembered unless it is `Passing`."""
+    """Why a kernel must not run on a problem; empty if it may: its results are right, and what nobody measured is not
+    slower than torch's operator. Remembered unless it is `Passing`."""
     # Without the lock, which another kernel's proof may hold for seconds.
     said = known(kernel, problem)
     if said is None:
@@ -90,26 +96,28 @@ def disproof(kernel: Kernel, problem: Gemm) -> str:
 
 def _name(kernel: Kernel, problem: Gemm) -> _Name:
     lies = tuple(sorted(kernel.strides.items(), key=str))
-    return kernel.config.key, kernel.build, kernel.device, problem.key, lies
+    return kernel.config.key, kernel.build, kernel.device, kernel.unmeasured, problem.key, lies
 
 
 def _tried(kernel: Kernel, problem: Gemm) -> str:
     from workers.cuda.driver import CudaError
 
-    stream = _stream(kernel.device)
+    stream, device, key = _stream(kernel.device), torch.device("cuda", kernel.device), kernel.config.key
     try:
-        with torch.no_grad(), torch.cuda.device(kernel.device), streams.unhindered(), torch.cuda.stream(stream):
+        with torch.no_grad(), torch.cuda.device(device), streams.unhindered(), torch.cuda.stream(stream):
             try:
-                wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device), kernel.strides)
+                wrong = difference(kernel.launch, problem, device, kernel.strides)
                 stream.synchronize()
+                if not wrong and kernel.unmeasured:
+                    return timings.slower(key, kernel.launch, problem, device, kernel.strides)
             finally:
                 # Counts that a wrong kernel leaves must not reach other calls.
                 streams.queue(kernel.device, stream.cuda_stream).forget()
     except torch.OutOfMemoryError:
-        return Passing(f"too little memory is free to verify {kernel.config.key}", MEMORY_SECONDS)
+        return Passing(f"too little memory is free to verify {key}", MEMORY_SECONDS)
     except CudaError as error:
-        return f"{kernel.config.key} can't be verified here: {error}"
-    return wrong and f"{kernel.config.key} is wrong here: {wrong}"
+        return f"{key} can't be verified here: {error}"
+    return wrong and f"{key} is wrong here: {wrong}"
 
 
 def difference(
@@ -123,8 +131,7 @@ def difference(
     expected = Expected(problem, device, strides)
     for poison in _POISONS:
         held, c = _poisoned(expected, poison)
-        given = expected.a, expected.b, expected.bias, expected.source, expected.alpha, expected.beta, c
-        launch(*given, *([expected.scales] if expected.scales else []))
+        launch(*expected.arguments(c))
         if not bool((held[:_GUARD_BYTES] == poison).all() & (held[-_GUARD_BYTES:] == poison).all()):
             return "it writes beyond C"
         if wrong := expected.difference(c):

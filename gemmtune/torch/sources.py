@@ -31,6 +31,8 @@ from tuner.tables.tables import TableBests, bests_in, library_in, read_document
 
 #: Sources of configs to launch by default.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
+#: Of these, what nobody measured for the problem: it runs only where it is not slower than torch's operator.
+UNMEASURED: Final = ("nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When to verify, on this device, configs that were not measured for exactly the problem.
@@ -189,8 +191,9 @@ def configure(
             `predicted`.
         token: the service's token.
         insecure: send the token over plain HTTP beyond this machine, as inside a private network.
-        verify: when to verify a config that was not measured for exactly the problem: `first_call`, before its first
-            launch, or `background`, in a thread, while torch's own operator computes.
+        verify: when to verify a config that was not measured for exactly the problem, and to time it beside torch's own
+            operator if nobody measured it: `first_call`, before its first launch, or `background`, in a thread, while
+            torch's operator computes.
         neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
 
     Raises:

@@ -287,3 +287,27 @@ def test_torch_computes_until_a_config_is_proved_in_the_background() -> None:
     before = kernels.everything()
     assert right(gemm(a, b), a, b)
     assert kernels.everything() == before
+
+
+@pytest.mark.parametrize("source", ["nearest", "predicted"])
+def test_what_nobody_measured_runs_where_it_is_not_slower_than_torch(
+    caplog: pytest.LogCaptureFixture, source: str
+) -> None:
+    # A tile of 8 columns reads A many times over.
+    slow = Given("sm90_wgmma", {"tile_n": 8}).find(Gemm.of(2048, 2048, 2048), "").config
+    configure(Exactly(slow, source))
+    a, b = random(2048, 2048), random(2048, 2048).t()
+    before = len(launched())
+    assert right(gemm(a, b), a, b)
+    assert len(launched()) == before
+    assert "was not measured for it, and takes" in caplog.text
+    # It is measured by now, whoever did that.
+    configure(Exactly(slow, "recorded"))
+    assert right(gemm(a, b), a, b)
+    assert launched()[-1].config == slow
+    # Rows of 2002 bytes: torch's kernels load single elements.
+    fast = Given("sm90_wgmma", {}).find(Gemm.of(1024, 1024, 1001), "").config
+    configure(Exactly(fast, source))
+    a, b = random(1024, 1001), random(1024, 1001).t()
+    assert right(gemm(a, b), a, b)
+    assert launched()[-1].config == fast

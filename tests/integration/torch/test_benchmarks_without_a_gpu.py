@@ -12,6 +12,7 @@ from tests.unit.benchmarks.test_command import DEV, ended  # noqa: E402
 @pytest.mark.parametrize("command", [
     "agreement", "algorithm_round_trip", "cpp_bundle", f"deployed {DEV} --db x", f"floors {DEV} x", "model",
     "policies --db x", f"rotation {DEV} x", "torch_overhead",
+    f"unmeasured {DEV}",
 ])  # fmt: skip
 def test_without_a_gpu_what_needs_one_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str

@@ -75,6 +75,7 @@ def test_what_was_not_measured_for_this_product_on_this_card_is_not_proved(card:
     found = card.look_up(Found(LEGAL, source, source, build_digest="build"))
     assert isinstance(found, kernels.Kernel)
     assert not found.proved
+    assert found.unmeasured == (source in ("nearest", "predicted"))
 
 
 def test_another_build_than_the_measured_one_is_not_proved(card: Card) -> None:

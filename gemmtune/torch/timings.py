@@ -1,0 +1,134 @@
+"""Timings: a config that nobody measured for a problem is timed beside torch's operator before a user's call runs it.
+
+Both run in blocks that alternate, on operands that rotate through more memory than L2 holds, as where a program reads
+other weights in between. Each block is queued while the GPU still spins: the host's time doesn't count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmtune.torch.expected import Expected
+from gemmtune.torch.operators import operator_of
+from gemmtune.torch.private import torchs
+from space.kinds.gemm import Gemm
+from workers.cuda.copies import Strides
+
+#: What was not measured may take this many times as long as torch's operator.
+TOLERATED: Final = 1.02
+#: Blocks of each, and what one lasts at least, unless that takes more than the most launches.
+BLOCKS: Final = 7
+_BLOCK_US: Final = 300.0
+_MOST_LAUNCHES: Final = 50
+#: Operands rotate through this much memory.
+_ROTATED_BYTES: Final = 256 << 20
+#: A millisecond of the fastest clock, in which the host queues a block.
+_SPIN_CYCLES: Final = 2_000_000
+#: Keeps the GPU busy for a number of cycles. A torch without it counts the host's time too.
+_spin: Final = torchs("_cuda_sleep", lambda cycles: None)
+
+#: Operands of one launch, and its C.
+Operands = tuple[Expected, Tensor]
+_THREAD: Final = threading.local()
+
+
+def at_work() -> bool:
+    """Whether this thread is timing: torch's operator has to be torch's own meanwhile, whatever is installed."""
+    return getattr(_THREAD, "timing", False)
+
+
+def slower(
+    key: str, launch: Callable[..., object], problem: Gemm, device: torch.device, strides: Mapping[str, Strides]
+) -> str:
+    """Why torch's operator has to compute a problem, as one sentence; empty unless it is faster than a launch.
+
+    The current stream must not be capturing.
+
+    Args:
+        key: of the config that is launched.
+        launch: as in `proofs.difference`.
+        strides: of operands whose lines are apart.
+    """
+    count = min(_MOST_LAUNCHES, _ROTATED_BYTES // problem.min_bytes + 1)
+    sets = [_operands(problem, device, strides) for _ in range(count)]
+    with _timing():
+        ours_us, torchs_us = paired(_ours(launch), _torchs(problem, sets[0][0]), sets)
+    ratio = statistics.median(ours / torchs for ours, torchs in zip(ours_us, torchs_us, strict=True))
+    if ratio <= TOLERATED:
+        return ""
+    return (f"{key} was not measured for it, and takes {statistics.median(ours_us):.2f} µs here where torch's operator "
+            f"takes {statistics.median(torchs_us):.2f}")  # fmt: skip
+
+
+def paired(
+    ours: Callable[[Operands], None], torchs: Callable[[Operands], None], sets: Sequence[Operands]
+) -> tuple[list[float], list[float]]:
+    """Microseconds of one launch in each block, of both arms. Block i of one is taken beside block i of the other."""
+    arms = ours, torchs
+    for arm in arms:  # the first launch of a kernel loads it
+        arm(sets[0])
+    counts = [_launches(_block_us(arm, sets, 2)) for arm in arms]
+    taken: tuple[list[float], list[float]] = [], []
+    for number in range(BLOCKS):
+        for place in (0, 1) if number % 2 == 0 else (1, 0):
+            taken[place].append(_block_us(arms[place], sets, counts[place]))
+    return taken
+
+
+def _launches(launch_us: float) -> int:
+    return max(2, min(_MOST_LAUNCHES, int(_BLOCK_US / launch_us) + 1))
+
+
+def _block_us(arm: Callable[[Operands], None], sets: Sequence[Operands], count: int) -> float:
+    """Microseconds of one of `count` launches, which take the sets in turn."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    _spin(_SPIN_CYCLES)
+    begin.record()
+    for place in range(count):
+        arm(sets[place % len(sets)])
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / count
+
+
+def _operands(problem: Gemm, device: torch.device, strides: Mapping[str, Strides]) -> Operands:
+    made = Expected(problem, device, strides)
+    return made, torch.empty(made.shape, dtype=made.dtype, device=device)
+
+
+def _ours(launch: Callable[..., object]) -> Callable[[Operands], None]:
+    def run(given: Operands) -> None:
+        one, c = given
+        launch(*one.arguments(c))
+
+    return run
+
+
+def _torchs(problem: Gemm, like: Expected) -> Callable[[Operands], None]:
+    """Torch's operator: on matrices where the problem is no batch, which torch multiplies by other kernels."""
+    alone = problem.batch == 1
+    shape = like.shape[1:] if alone else like.shape
+    compute = operator_of(problem, shape, like.dtype, like.activation, like.device)
+
+    def run(given: Operands) -> None:
+        one, c = given
+        a, b, source, c = (each[0] if alone and each is not None else each for each in (one.a, one.b, one.source, c))
+        compute(a, b, one.bias, source, one.alpha, one.beta, c, one.scales)
+
+    return run
+
+
+@contextmanager
+def _timing() -> Iterator[None]:
+    _THREAD.timing = True
+    try:
+        yield
+    finally:
+        _THREAD.timing = False

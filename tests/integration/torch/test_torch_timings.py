@@ -1,0 +1,124 @@
+"""What nobody measured, and is slower than torch's operator, is left to torch. On the CPU, by a clock that tests wind.
+
+`make test-torch` runs it with the CPU build of PyTorch; a GPU runs `tests/gpu/test_torch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import kernels, proofs, timings  # noqa: E402
+from space.family import family_named  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.integration.torch.standing_in import operands, stand_ins  # noqa: E402
+from tests.integration.torch.test_torch_prepared import on_the_cpu  # noqa: E402
+from tests.integration.torch.test_torch_proofs import right  # noqa: E402
+from workers.cuda.copies import Strides  # noqa: E402
+
+CPU, DENSE = torch.device("cpu"), MappingProxyType[str, Strides]({})
+CONFIG = family_named("sm90_wgmma").config({})
+PROBLEM = Gemm.of(32, 48, 64)
+
+
+class Clock:
+    """Runs the arms of blocks, and says that a launch of ours took `ours_us` and one of torch's 100 µs.
+
+    Attributes:
+        blocks: launches of each, in order, by whose they were.
+    """
+
+    def __init__(self, patched: pytest.MonkeyPatch, ours_us: Callable[[int], float]) -> None:
+        self.ours_us, self.blocks = ours_us, list[tuple[str, int]]()
+        patched.setattr(timings, "_block_us", self.block_us)
+
+    def block_us(self, arm: Callable[..., None], sets: Sequence[Any], count: int) -> float:
+        for place in range(count):
+            arm(sets[place % len(sets)])
+        whose = arm.__qualname__.partition(".")[0].strip("_")
+        self.blocks.append((whose, count))
+        return self.ours_us(sum(name == "ours" for name, _ in self.blocks)) if whose == "ours" else 100.0
+
+
+def slower(problem: Gemm = PROBLEM, launch: proofs.Launch | None = None) -> str:
+    return timings.slower("key", launch or right(problem), problem, CPU, DENSE)
+
+
+@pytest.mark.parametrize(("ours_us", "is_slower"), [(50.0, False), (100.0, False), (101.9, False), (102.5, True)])
+def test_torch_computes_what_a_config_would_slow_down(
+    monkeypatch: pytest.MonkeyPatch, ours_us: float, is_slower: bool
+) -> None:
+    Clock(monkeypatch, lambda _: ours_us)
+    said = "key was not measured for it, and takes 102.50 µs here where torch's operator takes 100.00"
+    assert slower() == (said if is_slower else "")
+
+
+def test_one_slow_block_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, lambda block: 900.0 if block == 3 else 90.0)
+    assert slower() == ""
+    # Two launches tell how many make a block.
+    assert clock.blocks[:2] == [("ours", 2), ("torchs", 2)]
+    assert clock.blocks[2:6] == [("ours", 4), ("torchs", 4), ("torchs", 4), ("ours", 4)]
+    assert len(clock.blocks) == 2 + 2 * timings.BLOCKS
+
+
+@pytest.mark.parametrize("problem", [
+    PROBLEM, Gemm.of(16, 24, 32, batch=3, layout="nn"), Gemm.of(32, 48, 64, epilogue="alpha+beta"),
+    Gemm.of(32, 48, 64, "fp8_e4m3", epilogue="scaled+bias"), Gemm.of(32, 48, 64, "int8"),
+], ids=lambda problem: problem.key)  # fmt: skip
+def test_both_compute_the_product_of_the_call(monkeypatch: pytest.MonkeyPatch, problem: Gemm) -> None:
+    Clock(monkeypatch, lambda _: 100.0)
+    one, c = timings._operands(problem, CPU, DENSE)
+    for arm in (timings._ours(right(problem)), timings._torchs(problem, one)):
+        c.fill_(77)
+        arm((one, c))
+        assert one.difference(c) == ""
+    assert slower(problem) == ""
+
+
+def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def launch(*given: Any) -> None:  # noqa: ANN401
+        seen.append(timings.at_work())
+        right(PROBLEM)(*given)
+
+    Clock(monkeypatch, lambda _: 100.0)
+    slower(launch=launch)
+    assert all(seen)
+    assert not timings.at_work()
+    with stand_ins(tmp_path, monkeypatch) as found:
+        a, b = operands(16, 32, 64)
+        a @ b
+        assert found.launched == 1
+        with timings._timing():
+            a @ b
+        assert found.launched == 1
+
+
+def test_only_what_is_right_and_unmeasured_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[str] = []
+    wrong = ""
+
+    def told(key: str, *_: object) -> str:
+        timed.append(key)
+        return "slow"
+
+    monkeypatch.setattr(timings, "slower", told)
+    tried = on_the_cpu(monkeypatch, lambda *_: wrong)
+
+    def kernel(*, unmeasured: bool) -> kernels.Kernel:
+        aligned = tuple((name, 16) for name in ("a", "b", "c", "source", "bias"))
+        return kernels.Kernel(CONFIG, 0, None, (32, 48), torch.bfloat16, aligned, {}, {}, False, unmeasured=unmeasured)
+
+    assert tried(kernel(unmeasured=False), PROBLEM) == ""
+    assert tried(kernel(unmeasured=True), PROBLEM) == "slow"
+    wrong = "planted"
+    assert tried(kernel(unmeasured=True), PROBLEM) == f"{CONFIG.key} is wrong here: planted"
+    assert timed == [CONFIG.key]
