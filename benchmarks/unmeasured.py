@@ -76,9 +76,11 @@ def measured(listed: Path, store: Path, ends: float) -> Iterator[Row]:
             return
         problem = as_seen(problem)
         expected_us = 2.0 + roofline_us(problem, profile_named(device))
-        sets = sets_of(problem, launches_of(expected_us))
         program, torchs = Arm(ours, partial(configure, store)), Arm(theirs(problem))
-        if why := unlike(problem) or refused(torchs, sets[0]):
+        if not (why := unlike(problem)):
+            sets = sets_of(problem, launches_of(expected_us))
+            why = refused(torchs, sets[0])
+        if why:
             print(f"{problem.title}: {why}", flush=True)
             continue
         began = time.monotonic()
