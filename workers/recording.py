@@ -284,7 +284,8 @@ def _outline(path: Path, data: bytes, columns: Collection[str] | None) -> Outlin
     try:
         problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
-        if facts.sm_count < 1 or facts.l2_bytes < 1:
+        # A driver may say nothing of a virtual device's caches.
+        if facts.sm_count < 1 or facts.l2_bytes < 0:
             raise ValueError(f"no device has {facts.sm_count:,} multiprocessors and {facts.l2_bytes:,} B of L2")
         return Outline(problem, facts, tuple(_PROVENANCES.validate_python(meta["provenance"])), table.rows)
     except (KeyError, TypeError, ValueError, ValidationError, SpaceError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -165,11 +166,11 @@ def test_metadata_that_is_no_json_is_refused(read: Callable[[Path], object], tmp
 
 
 @READERS
-@pytest.mark.parametrize(("field", "said"), [("sm_count", "0 multiprocessors"), ("l2_bytes", "0 B of L2")])
-def test_a_device_without_multiprocessors_or_cache_is_refused(
-    read: Callable[[Path], object], tmp_path: Path, field: str, said: str
+@pytest.mark.parametrize(("facts", "said"), [({"sm_count": 0}, "0 multiprocessors"), ({"l2_bytes": -1}, "-1 B of L2")])
+def test_what_no_device_has_is_refused(
+    read: Callable[[Path], object], tmp_path: Path, facts: dict[str, Any], said: str
 ) -> None:
-    write_recording(tmp_path / "r.parquet", PROBLEM, replace(FACTS, **{field: 0}), [(measured(CONFIGS[0]), PROVENANCE)])
+    write_recording(tmp_path / "r.parquet", PROBLEM, replace(FACTS, **facts), [(measured(CONFIGS[0]), PROVENANCE)])
     with pytest.raises(RecordingError, match=said):
         read(tmp_path / "r.parquet")
 
