@@ -71,12 +71,12 @@ def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
 
 
 def preferred(found: Iterable[Best], policy: Policy | None) -> list[Best]:
-    """One best of each problem on each kind of device, in order: the one under a policy, else the first."""
-    chosen: dict[tuple[str, str], Best] = {}
+    """One best of each problem, in order: of the first's kind of device the one under a policy, else the first."""
+    chosen: dict[str, Best] = {}
     for best in found:
-        place = best.problem.key, best.device_kind
-        if place not in chosen or best.policy is policy:
-            chosen[place] = best
+        first = chosen.setdefault(best.problem.key, best)
+        if best.policy is policy and best.device_kind == first.device_kind:
+            chosen[best.problem.key] = best
     return list(chosen.values())
 
 

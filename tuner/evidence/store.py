@@ -234,7 +234,7 @@ class Store:
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first: of each the one
-        under a policy, else the served one."""
+        under a policy, else the served one; what a GPU measured hides replays."""
         head, tail = problem.key_around_shape()
         query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served | _of(policy))
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api.snapshot import Snapshot
+from space.kinds.gemm import Gemm
 from tests.recorded_store import fill
-from tests.support import DEVICE, PROBLEM, keep_best
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import StoreError
 from tuner.evidence.quick_bests import QuickBests
 from tuner.evidence.revisions import newest_revision
@@ -51,6 +54,23 @@ def test_they_are_the_stores(url: str) -> None:
                 assert quick.neighbours(problem, DEVICE, policy) == near
                 assert len(near) == len(store.neighbours(problem, DEVICE))
         assert quick.best(PROBLEM, "NVIDIA L40S") is None
+
+
+def test_a_problem_nearby_that_a_gpu_measured_is_one_neighbour_however_fast_its_replay(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(url) as store:
+        own = keep_best(store)
+        replay = store.begin_study(replace(study_key(), device_kind="recorded"))
+        for under in (own.policy, Policy.CHAIN):
+            taken = store.record(replay.id, measured(FAMILY.config({}), 5.0, stage="final", policy=under), PROVENANCE)
+            store.set_bests([replace(own, device_kind="recorded", winner=taken)])
+        snapshot = Snapshot(store.served_of)
+        snapshot.apply(store.bests_after(0, 100))
+        with QuickBests.open(url) or pytest.fail("not opened") as quick:
+            asked = Gemm(256, 256, 512)
+            for bests in (store, quick, snapshot):
+                for policy in (None, Policy.CHAIN):
+                    assert [near.winner.id for near in bests.neighbours(asked, DEVICE, policy)] == [own.winner.id]
 
 
 def test_another_schema_and_what_is_no_file_of_sqlite_are_left_to_the_store(own: Path, tmp_path: Path) -> None:
