@@ -220,7 +220,7 @@ class Store:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a
         replayed one."""
         query = bests.SELECTED.where(ProblemRow.key == problem.key, DeviceRow.name == device, _of(policy))
-        return next(iter(self._bests(query.order_by(DeviceRow.kind).limit(1))), None)
+        return next(iter(self._bests(query.order_by(DeviceRow.kind))), None)
 
     def bests(self, device: str | None = None) -> list[Best]:
         """All served bests, or those of one device model, ordered by problem key."""

@@ -96,6 +96,23 @@ def test_what_is_no_json_is_what_the_store_makes_of_it(own: Path, column: str, t
         assert quick.best(PROBLEM, DEVICE) == store.best(PROBLEM, DEVICE)
 
 
+def test_where_what_a_gpu_measured_cant_be_true_its_replay_answers(own: Path) -> None:
+    url = f"sqlite:///{own}"
+    with Store.open(url) as store:
+        best = store.best(PROBLEM, DEVICE) or pytest.fail("no best")
+        study = store.begin_study(replace(study_key(), device_kind="recorded"))
+        replay = store.record(study.id, best.winner.measurement, PROVENANCE)
+        store.set_bests([replace(best, device_kind="recorded", winner=replay)])
+    changed(own, "DROP TRIGGER measurement_no_update")
+    changed(own, f"UPDATE measurement SET samples_us = 'x' WHERE id = {best.winner.id}")
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        snapshot = Snapshot(store.served_of)
+        snapshot.apply(store.bests_after(0, 100))
+        for bests in (snapshot, quick, store):
+            assert (found := bests.best(PROBLEM, DEVICE))
+            assert found.winner.id == replay.id
+
+
 def test_a_damaged_store_is_one_sentence(own: Path) -> None:
     changed(own, "DROP TABLE provenance")
     with (
