@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import is_own
 from space.problem import Problem
-from tuner.errors import NothingMeasured, StoreError
+from tuner.errors import NothingMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
@@ -232,13 +232,13 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> i
     return made.id
 
 
-def read(session: Session, query: Select[Any]) -> list[Best]:
-    """The bests that a query, made from `SELECTED`, selects, in its order, without those that can't be true.
+def read(session: Session, query: Select[Any], without: type[StoreError] = Quarantined) -> list[Best]:
+    """The bests that a query, made from `SELECTED`, selects, in its order; `without` is as in `codec.bests_of`.
 
     Raises:
         StoreError: this version cannot read one.
     """
-    return codec.bests_of(row._asdict() for row in session.execute(query))
+    return codec.bests_of((row._asdict() for row in session.execute(query)), without)
 
 
 def readable(columns: Mapping[str, Any]) -> Best | StoreError:

@@ -18,7 +18,7 @@ from space.errors import SpaceError
 from space.family import config_named
 from space.kind import problem_from_key
 from space.problem import Problem
-from tuner.errors import NewerContent, Quarantined
+from tuner.errors import NewerContent, Quarantined, StoreError
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Policy, Provenance, Verification, from_document, from_json, to_json
@@ -55,17 +55,20 @@ def best_columns(row: BestRow) -> dict[str, Any]:
     return _columns(row.measurement) | {name: getattr(row, name) for name in OF_BEST}
 
 
-def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
+def bests_of(rows: Iterable[Mapping[str, Any]], without: type[StoreError] = Quarantined) -> list[Best]:
     """The bests in rows of `bests.SELECTED`, in their order, without those that can't be true.
 
+    Args:
+        without: errors of what is left out; `StoreError` for those of another version too.
+
     Raises:
-        NewerContent: this version cannot read one.
+        NewerContent: this version cannot read one, and it is not left out.
     """
     found = []
     for columns in rows:
         try:
             found.append(best_of(columns))
-        except Quarantined as error:
+        except without as error:
             _log.error("a best is left out: %s", error)
     return found
 

@@ -73,6 +73,17 @@ def test_a_problem_nearby_that_a_gpu_measured_is_one_neighbour_however_fast_its_
                     assert [near.winner.id for near in bests.neighbours(asked, DEVICE, policy)] == [own.winner.id]
 
 
+def test_a_problem_nearby_that_only_a_newer_version_reads_is_left_out(own: Path) -> None:
+    url, asked = f"sqlite:///{own}", Gemm(256, 256, 512)
+    changed(own, "DROP TRIGGER config_fixed")
+    changed(own, "UPDATE config SET key = 'sm70_wmma:tile_m=1'")
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        assert [bests.neighbours(asked, DEVICE) for bests in (store, quick)] == [[], []]
+        farther = keep_best(store, Gemm(256, 256, 128))
+        with QuickBests.open(url) or pytest.fail("not opened") as quick:
+            assert store.neighbours(asked, DEVICE) == quick.neighbours(asked, DEVICE) == [farther]
+
+
 def test_another_schema_and_what_is_no_file_of_sqlite_are_left_to_the_store(own: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database")
     for place in (tmp_path, tmp_path / "none.db", tmp_path / "text"):
