@@ -279,12 +279,5 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
-    configs = [_known_config(key) for key in keys]
+    configs = [codec.known_config(key) for key in keys]
     return tuple(config for config in configs if config and is_own(config))
-
-
-def _known_config(key: str) -> Config | None:
-    try:
-        return codec.config_of(key)
-    except StoreError:
-        return None

@@ -103,7 +103,7 @@ def best_of(columns: Mapping[str, Any]) -> Best:
         winner=winner,
         versus_first=ratio(columns["versus_first"]),
         versus_best=ratio(columns["versus_best"]),
-        runner_up=config_of(columns["runner_up"]) if columns["runner_up"] else None,
+        runner_up=known_config(columns["runner_up"]),
         tried=columns["tried"],
         failed=dict(failed),
         served=columns["served"],
@@ -169,6 +169,14 @@ def config_of(key: str) -> Config:
     """
     with _of_this_version("config"):
         return config_named(key)
+
+
+def known_config(key: str) -> Config | None:
+    """The config that a stored key names; None without one, and for one that this version does not know."""
+    try:
+        return config_of(key) if key else None
+    except NewerContent:
+        return None
 
 
 @contextmanager

@@ -217,7 +217,9 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
 
 
 def finals_beside(session: Session, measurement_id: int) -> list[StoredMeasurement]:
-    """The correct measurements of the finals that one belongs to; empty if it belongs to none."""
+    """The correct measurements of the finals that one belongs to, but for those of another version; empty if it belongs
+    to none.
+    """
     of_it = select(MeasurementRow.study_id, MeasurementRow.series).where(
         MeasurementRow.id == measurement_id, MeasurementRow.stage == "final"
     )
@@ -226,7 +228,7 @@ def finals_beside(session: Session, measurement_id: int) -> list[StoredMeasureme
         return []
     of_study = select(MeasurementRow).where(MeasurementRow.study_id == its.study_id, MeasurementRow.stage == "final")
     beside = of_study.where(MeasurementRow.series == its.series, MeasurementRow.outcome == "correct", IN_THE_RUNNING)
-    return read(session, beside)
+    return read(session, beside, without=StoreError)
 
 
 def last_series(session: Session, study_id: int) -> int:
