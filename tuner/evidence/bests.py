@@ -218,16 +218,20 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> i
     rows = rows_of(session, of)
     if (row := rows.get(undone.policy)) and row.measurement_id == undone.previous_id:
         raise NothingMeasured(f"measurement {undone.previous_id}, best before change {number}, is best already")
-    row = row or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
+    row = rows.setdefault(undone.policy, row or BestRow(**of, policy=undone.policy, served=False, outcome="correct"))
     version = changes.count(session, "best")
     made = record(session, row, undone.previous_id, undoing(number), version)
     assert undone.previous_id is not None
     row.measurement_id, row.version = undone.previous_id, version
     for name, value in (undone.previous_evidence or {}).items():
         setattr(row, name, value)
+    new = row.id is None
     session.add(row)
     session.flush()
-    if not row.served and (served := next((each for each in rows.values() if each.served), None)):
+    if new:
+        # The first policy decides again, whoever measured under the others since.
+        serve(session, problem, device, None, rows)
+    elif not row.served and (served := next((each for each in rows.values() if each.served), None)):
         served.version = changes.count(session, "best")
     return made.id
 
