@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import is_own
 from space.problem import Problem
-from tuner.errors import NothingMeasured, Quarantined, StoreError
+from tuner.errors import NewerContent, NothingMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
@@ -116,6 +116,8 @@ def _untrue(session: Session, winner: StoredMeasurement) -> str:
 
 def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:
     old = readable(codec.best_columns(row)) if row else None
+    if row and isinstance(old, NewerContent) and _comes_back(session, of, row, new):
+        return False, "a newer version's, which replaced its program, stands"
     if isinstance(old, StoreError):
         return True, "the old one cannot be read"
     if old and (broken := forbidden(old.problem, old.config, old.device)):
@@ -130,6 +132,14 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
         same = new.winner.id in {each.id for each in measurements.finals_beside(session, old.winner.id)}
         why += "; an earlier version's rule picked that one from the same finals" if same else ""
     return accepted, why
+
+
+def _comes_back(session: Session, of: dict[str, int], row: BestRow, new: Best) -> bool:
+    """Whether a best's program was replaced by that of a best which only another version reads."""
+    by, program = codec.provenance_of(row.measurement.provenance.content), new.winner.provenance.program
+    if by is not None and by.program == program:
+        return False
+    return program in {each.provenance.program for each in past_of(session, of, row.policy, row.measurement_id)}
 
 
 def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:

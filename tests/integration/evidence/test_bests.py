@@ -70,6 +70,34 @@ def test_a_rival_that_only_a_newer_version_reads_holds_up_no_best(
     assert [rival.measurement.config for rival in finals_of(store, PROBLEM, DEVICE).rivals] == [CHAINED]
 
 
+def test_an_earlier_version_does_not_replace_what_it_cant_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(config: Config, us: float, kernels: str) -> list[str]:
+        study, by = store.begin_study(study_key(), fresh=True), replace(PROVENANCE, kernel_source_digest=kernels * 64)
+        kept = store.record_many(study.id, [measured(config, us, stage="final")], by)
+        return store.set_bests(bests_of(PROBLEM, kept, 1, {}))
+
+    assert tell(CHAINED, 12.0, "a") == tell(BURST, 9.0, "b") == []
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == BURST.key:
+            raise NewerContent("of another version")
+        return read(key)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(codec, "config_of", unreadable)
+        assert tell(CHAINED, 8.0, "a")[0].endswith("a newer version's, which replaced its program, stands")
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    assert best.config == BURST
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    # The same program, and one that is new, may have a version of which a value is gone.
+    assert tell(CHAINED, 11.0, "b") == []
+    assert tell(CHAINED, 13.0, "c") == []
+
+
 def test_only_the_served_best_of_a_device_is_found(store: Store, database_url: str) -> None:
     served, other = put(store, CHAINED, 10.0), put(store, BURST, 5.0, Policy.BURST)
     elsewhere = put(store, ELSEWHERE, 4.0, device=OTHER)
