@@ -24,7 +24,7 @@ from space.problem import Problem
 from space.rank import rank, roofline_us
 from tuner.answering.grounds import expected, taken
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
-from tuner.answering.staleness import changed_since, staleness
+from tuner.answering.staleness import changed_since
 from tuner.counts import counted
 from tuner.evidence.legality import forbidden
 from tuner.evidence.picks import precedence
@@ -318,7 +318,7 @@ class _Question:
 
     def nearest(self, neighbour: Neighbour) -> Answer:
         """The answer with a neighbour's config."""
-        best, changed = neighbour.best, staleness(neighbour.best)
+        best, changed = neighbour.best, changed_since(neighbour.best)
         shape, policy = best.problem.size, best.policy
         under = "" if policy is self.policy else f" under {policy.value}"
         won = bare_twin(neighbour.config) == bare_twin(best.config)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import is_own
 from space.problem import Problem
-from tuner.errors import NothingMeasured, StoreError
+from tuner.errors import NewerContent, NothingMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
@@ -116,6 +116,8 @@ def _untrue(session: Session, winner: StoredMeasurement) -> str:
 
 def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:
     old = readable(codec.best_columns(row)) if row else None
+    if row and isinstance(old, NewerContent) and _comes_back(session, of, row, new):
+        return False, "a newer version's, which replaced its program, stands"
     if isinstance(old, StoreError):
         return True, "the old one cannot be read"
     if old and (broken := forbidden(old.problem, old.config, old.device)):
@@ -130,6 +132,14 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
         same = new.winner.id in {each.id for each in measurements.finals_beside(session, old.winner.id)}
         why += "; an earlier version's rule picked that one from the same finals" if same else ""
     return accepted, why
+
+
+def _comes_back(session: Session, of: dict[str, int], row: BestRow, new: Best) -> bool:
+    """Whether a best's program was replaced by that of a best which only another version reads."""
+    by, program = codec.provenance_of(row.measurement.provenance.content), new.winner.provenance.program
+    if by is not None and by.program == program:
+        return False
+    return program in {each.provenance.program for each in past_of(session, of, row.policy, row.measurement_id)}
 
 
 def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:
@@ -218,27 +228,31 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> i
     rows = rows_of(session, of)
     if (row := rows.get(undone.policy)) and row.measurement_id == undone.previous_id:
         raise NothingMeasured(f"measurement {undone.previous_id}, best before change {number}, is best already")
-    row = row or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
+    row = rows.setdefault(undone.policy, row or BestRow(**of, policy=undone.policy, served=False, outcome="correct"))
     version = changes.count(session, "best")
     made = record(session, row, undone.previous_id, undoing(number), version)
     assert undone.previous_id is not None
     row.measurement_id, row.version = undone.previous_id, version
     for name, value in (undone.previous_evidence or {}).items():
         setattr(row, name, value)
+    new = row.id is None
     session.add(row)
     session.flush()
-    if not row.served and (served := next((each for each in rows.values() if each.served), None)):
+    if new:
+        # The first policy decides again, whoever measured under the others since.
+        serve(session, problem, device, None, rows)
+    elif not row.served and (served := next((each for each in rows.values() if each.served), None)):
         served.version = changes.count(session, "best")
     return made.id
 
 
-def read(session: Session, query: Select[Any]) -> list[Best]:
-    """The bests that a query, made from `SELECTED`, selects, in its order, without those that can't be true.
+def read(session: Session, query: Select[Any], without: type[StoreError] = Quarantined) -> list[Best]:
+    """The bests that a query, made from `SELECTED`, selects, in its order; `without` is as in `codec.bests_of`.
 
     Raises:
         StoreError: this version cannot read one.
     """
-    return codec.bests_of(row._asdict() for row in session.execute(query))
+    return codec.bests_of((row._asdict() for row in session.execute(query)), without)
 
 
 def readable(columns: Mapping[str, Any]) -> Best | StoreError:
@@ -279,12 +293,5 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
-    configs = [_known_config(key) for key in keys]
+    configs = [codec.known_config(key) for key in keys]
     return tuple(config for config in configs if config and is_own(config))
-
-
-def _known_config(key: str) -> Config | None:
-    try:
-        return codec.config_of(key)
-    except StoreError:
-        return None

@@ -18,7 +18,7 @@ from space.errors import SpaceError
 from space.family import config_named
 from space.kind import problem_from_key
 from space.problem import Problem
-from tuner.errors import NewerContent, Quarantined
+from tuner.errors import NewerContent, Quarantined, StoreError
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Policy, Provenance, Verification, from_document, from_json, to_json
@@ -55,28 +55,31 @@ def best_columns(row: BestRow) -> dict[str, Any]:
     return _columns(row.measurement) | {name: getattr(row, name) for name in OF_BEST}
 
 
-def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
+def bests_of(rows: Iterable[Mapping[str, Any]], without: type[StoreError] = Quarantined) -> list[Best]:
     """The bests in rows of `bests.SELECTED`, in their order, without those that can't be true.
 
+    Args:
+        without: errors of what is left out; `StoreError` for those of another version too.
+
     Raises:
-        NewerContent: this version cannot read one.
+        NewerContent: this version cannot read one, and it is not left out.
     """
     found = []
     for columns in rows:
         try:
             found.append(best_of(columns))
-        except Quarantined as error:
+        except without as error:
             _log.error("a best is left out: %s", error)
     return found
 
 
 def preferred(found: Iterable[Best], policy: Policy | None) -> list[Best]:
-    """One best of each problem on each kind of device, in order: the one under a policy, else the first."""
-    chosen: dict[tuple[str, str], Best] = {}
+    """One best of each problem, in order: of the first's kind of device the one under a policy, else the first."""
+    chosen: dict[str, Best] = {}
     for best in found:
-        place = best.problem.key, best.device_kind
-        if place not in chosen or best.policy is policy:
-            chosen[place] = best
+        first = chosen.setdefault(best.problem.key, best)
+        if best.policy is policy and best.device_kind == first.device_kind:
+            chosen[best.problem.key] = best
     return list(chosen.values())
 
 
@@ -100,7 +103,7 @@ def best_of(columns: Mapping[str, Any]) -> Best:
         winner=winner,
         versus_first=ratio(columns["versus_first"]),
         versus_best=ratio(columns["versus_best"]),
-        runner_up=config_of(columns["runner_up"]) if columns["runner_up"] else None,
+        runner_up=known_config(columns["runner_up"]),
         tried=columns["tried"],
         failed=dict(failed),
         served=columns["served"],
@@ -166,6 +169,14 @@ def config_of(key: str) -> Config:
     """
     with _of_this_version("config"):
         return config_named(key)
+
+
+def known_config(key: str) -> Config | None:
+    """The config that a stored key names; None without one, and for one that this version does not know."""
+    try:
+        return config_of(key) if key else None
+    except NewerContent:
+        return None
 
 
 @contextmanager

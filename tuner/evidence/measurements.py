@@ -12,7 +12,7 @@ from sqlalchemy import Select, Table, and_, exists, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from tuner.errors import AlreadyMeasured, Quarantined, StoreError
+from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import changes, codec
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
@@ -165,32 +165,31 @@ def _repeats(error: IntegrityError) -> bool:
 
 
 def read(
-    session: Session, query: Select[MeasurementRow], without: type[StoreError] = Quarantined
+    session: Session, query: Select[MeasurementRow], without: type[StoreError] = StoreError
 ) -> list[StoredMeasurement]:
-    """The measurements that a query selects, ordered by id, without those that can't be true.
+    """The measurements that a query selects, ordered by id, without those that can't be true and those of another
+    version.
 
     Args:
-        without: errors of what is left out; `StoreError` for those of another version too.
+        without: errors of what is left out; `Quarantined` where another version's are refused.
     """
     return _readable(session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id)), without)
 
 
 def page(session: Session, query: Select[MeasurementRow], after: int, limit: int) -> list[StoredMeasurement]:
-    """The first `limit` measurements that a query selects with an id above `after`, as `read` gives them, and without
-    those of another version.
-    """
+    """The first `limit` measurements that a query selects with an id above `after`, as `read` gives them."""
     found: list[StoredMeasurement] = []
     while wanted := limit - len(found):
         part = query.where(MeasurementRow.id > after).order_by(MeasurementRow.id).limit(wanted)
         rows = session.scalars(part.options(*WHOLE)).all()
-        found += _readable(rows, StoreError)
+        found += _readable(rows)
         if len(rows) < wanted:
             break
         after = rows[-1].id
     return found
 
 
-def _readable(rows: Iterable[MeasurementRow], without: type[StoreError] = Quarantined) -> list[StoredMeasurement]:
+def _readable(rows: Iterable[MeasurementRow], without: type[StoreError] = StoreError) -> list[StoredMeasurement]:
     found = []
     for row in rows:
         try:
@@ -213,11 +212,13 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
         MeasurementRow.study_id == study_id, MeasurementRow.stage == "final", IN_THE_RUNNING
     )
     of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")
-    return read(session, of_last, without=StoreError)
+    return read(session, of_last)
 
 
 def finals_beside(session: Session, measurement_id: int) -> list[StoredMeasurement]:
-    """The correct measurements of the finals that one belongs to; empty if it belongs to none."""
+    """The correct measurements of the finals that one belongs to, but for those of another version; empty if it belongs
+    to none.
+    """
     of_it = select(MeasurementRow.study_id, MeasurementRow.series).where(
         MeasurementRow.id == measurement_id, MeasurementRow.stage == "final"
     )

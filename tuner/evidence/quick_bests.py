@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote
 
 from space.problem import Problem
+from tuner.errors import Quarantined, StoreError
 from tuner.evidence import codec
 from tuner.evidence.records import Best
 from tuner.evidence.revisions import VERSION_TABLE, newest_revision
@@ -85,17 +86,20 @@ class QuickBests:
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         head, tail = problem.key_around_shape()
-        found = codec.preferred(self._bests(_NEAR, device, policy, key=problem.key, like=f"{head}%{tail}"), policy)
+        near = self._bests(_NEAR, device, policy, StoreError, key=problem.key, like=f"{head}%{tail}")
+        found = codec.preferred(near, policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
     def wrong(self, problem: Problem, device: str) -> frozenset[str]:
         with self._rows(_WRONG, {"key": problem.key, "device": device}) as rows:
             return frozenset(row["key"] for row in rows)
 
-    def _bests(self, where: str, device: str, policy: Policy | None, **given: str) -> list[Best]:
+    def _bests(
+        self, where: str, device: str, policy: Policy | None, without: type[StoreError] = Quarantined, **given: str
+    ) -> list[Best]:
         asked = given | {"device": device, "policy": policy and policy.value}
         with self._rows(_SELECTED + where + _ORDER, asked) as rows:
-            return codec.bests_of(map(_columns, rows))
+            return codec.bests_of(map(_columns, rows), without)
 
     @contextmanager
     def _rows(self, query: str, asked: dict[str, str | None]) -> Iterator[sqlite3.Cursor]:

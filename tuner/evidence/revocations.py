@@ -234,7 +234,7 @@ def _remaining(session: Session, of: dict[str, int], problem: Problem, device: s
     series = {number: place for number, place in numbered}
     finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
     # What another version measured is no rival here: this one could not serve it.
-    for final in measurements.read(session, query, without=StoreError):
+    for final in measurements.read(session, query):
         # What came since the numbers were read is read again under the lock.
         if final.id in series and final.id not in undone and not impossible(problem, profile, final.measurement):
             finals[final.study_id, series[final.id]].append(final)

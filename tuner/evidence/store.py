@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from space.config import Config
 from space.problem import Problem
-from tuner.errors import StoreError, UnstorableValue
+from tuner.errors import Quarantined, StoreError, UnstorableValue
 from tuner.evidence import best_changes, bests, changes, codec, measurements, postgresql, refutations, sqlite, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, current_revision, engine_for_notes, open_engine, unusable
@@ -220,7 +220,7 @@ class Store:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a
         replayed one."""
         query = bests.SELECTED.where(ProblemRow.key == problem.key, DeviceRow.name == device, _of(policy))
-        return next(iter(self._bests(query.order_by(DeviceRow.kind).limit(1))), None)
+        return next(iter(self._bests(query.order_by(DeviceRow.kind))), None)
 
     def bests(self, device: str | None = None) -> list[Best]:
         """All served bests, or those of one device model, ordered by problem key."""
@@ -234,11 +234,11 @@ class Store:
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first: of each the one
-        under a policy, else the served one."""
+        under a policy, else the served one; what a GPU measured hides replays, and a newer version's are left out."""
         head, tail = problem.key_around_shape()
         query = bests.SELECTED.where(DeviceRow.name == device, BestRow.served | _of(policy))
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
-        found = codec.preferred(self._bests(query.order_by(ProblemRow.key, DeviceRow.kind)), policy)
+        found = codec.preferred(self._bests(query.order_by(ProblemRow.key, DeviceRow.kind), StoreError), policy)
         return sorted(found, key=lambda best: problem.distance(best.problem))
 
     def wrong(self, problem: Problem, device: str) -> frozenset[str]:
@@ -295,9 +295,9 @@ class Store:
             rows = connection.execute(bests.SERVED_OF, {"device": device, "keys": keys})
             return [bests.readable(row._asdict()) for row in rows]
 
-    def _bests(self, query: Select[Any]) -> list[Best]:
+    def _bests(self, query: Select[Any], without: type[StoreError] = Quarantined) -> list[Best]:
         with self.transaction() as session:
-            return bests.read(session, query)
+            return bests.read(session, query, without)
 
     # ---------------------------------------------------------------------------------------- the store
 

@@ -102,6 +102,9 @@ def load(path: Path) -> LearnedModel:
         model, *beside = (_read(arrays, place) for place in range(count))
     except FileNotFoundError as error:
         raise ModelError(f"{path} is not there: train a model with `gemmtune model train`") from error
+    except (OSError, MemoryError) as error:
+        said = getattr(error, "strerror", None) or "out of memory"
+        raise ModelError(f"{path} can't be read ({said}): make it readable, or free what this process lacks") from error
     except ValidationError as error:
         raise ModelError(f"{path} is of another version than {VERSION}: train it again") from error
     except Exception as error:
@@ -152,7 +155,10 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
     device = identity_named(device)
     refused: list[str] = []
     for path, modified_ns in _files_for(device, [place for place in (folder, SHIPPED) if place]):
-        model, reason = _usable(path, modified_ns, device)
+        try:
+            model, reason = _usable(path, modified_ns, device)
+        except ModelError as error:
+            model, reason = None, str(error)
         if model:
             learned = f"learned from {len(model.facts.problems)} problems measured on {' and '.join(model.devices)}"
             if not model.learned_here:
@@ -186,8 +192,14 @@ def _with_times(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 
 @lru_cache(maxsize=16)
 def _usable(path: Path, modified_ns: int, device: str) -> tuple[LearnedModel | None, str]:
-    """A file's model as it predicts on `device`, else the reason why it can't; reads a changed file again."""
+    """A file's model as it predicts on `device`, else the reason why it can't; reads a changed file again.
+
+    Raises:
+        ModelError: it can't be read for now, as where too many files are open; this is not remembered.
+    """
     try:
         return load_for(path, device), ""
     except (ModelError, SpaceError) as error:
+        if isinstance(error.__cause__, OSError | MemoryError):
+            raise
         return None, str(error)

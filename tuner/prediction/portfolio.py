@@ -19,6 +19,7 @@ from space.columns import Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
+from space.errors import ConfigError
 from space.explain import legal_mask, worth_mask
 from space.families.common import plain_twin
 from space.family import family_named
@@ -178,5 +179,13 @@ def _first_of(
 def _columns(family_name: str, portfolio: tuple[str, ...], limits: DeviceProfile) -> Columns:
     family = family_named(family_name)
     # Winners of older recordings started early, among copies of themselves.
-    configs = dict.fromkeys(plain_twin(family.parse(text)) for text in portfolio)
+    configs = dict.fromkeys(plain_twin(config) for text in portfolio if (config := _known(family, text)))
     return family.columns(Gemm(1, 1, 1), [*configs], limits)
+
+
+def _known(family: Family, text: str) -> Config | None:
+    """A config of a portfolio; None where it has a value that this version of its family no longer has."""
+    try:
+        return family.parse(text)
+    except ConfigError:
+        return None

@@ -19,6 +19,7 @@ import numpy as np
 from space.config import Config
 from space.family import families_for
 from space.problem import Problem
+from tuner.counts import counted
 from tuner.errors import AlreadyMeasured, NothingCorrect
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import StoredMeasurement, StudyKey
@@ -88,6 +89,7 @@ def record(
     theirs = _Screening(store, worker, round_, problem, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
         watch(count, len(own.left) + len(theirs.left), measurement)
+    store.finish_study(theirs.study.id, f"recorded {counted(len(library), 'candidate')}")
     screened = own.rows()
     correct = sum(row.measurement.outcome is Outcome.CORRECT for row in screened)
     if not correct:
@@ -95,7 +97,7 @@ def record(
     if budget:
         tune(store, worker, problem, replace(budget, candidates=len(screened)), guidance=Guidance(model), begun=round_)
     else:
-        store.finish_study(own.study.id, f"recorded {len(screened)} candidates")
+        store.finish_study(own.study.id, f"recorded {counted(len(screened), 'candidate')}")
     finals = store.final_series(own.study.id)
     failed = own.failed_beside(finals[0]) if finals else []
     path = folder / file_name(problem)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import is_own
 from space.problem import Problem
-from tuner.errors import NewerContent, UnknownMeasurement, UnknownStudy
+from tuner.errors import NewerContent, Quarantined, UnknownMeasurement, UnknownStudy
 from tuner.evidence import codec, measurements
 from tuner.evidence.legality import forbidden_among
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
@@ -187,7 +187,7 @@ def measurement(store: Store, number: int) -> StoredMeasurement:
         UnknownMeasurement: none has this id, or its numbers can't be true.
     """
     with store.transaction() as session:
-        found = measurements.read(session, select(MeasurementRow).where(MeasurementRow.id == number))
+        found = measurements.read(session, select(MeasurementRow).where(MeasurementRow.id == number), Quarantined)
     if not found:
         raise UnknownMeasurement(f"the store has no readable measurement {number}: /v1/measurements lists them")
     return found[0]

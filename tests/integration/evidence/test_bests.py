@@ -13,8 +13,10 @@ import pytest
 from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
-from tuner.errors import NothingMeasured
-from tuner.evidence import bests, measurements, revocations, tokens
+from tuner.answering.rivals import finals_of
+from tuner.errors import NewerContent, NothingMeasured
+from tuner.evidence import bests, codec, measurements, revocations, tokens
+from tuner.evidence.picks import bests_of
 from tuner.evidence.quick_bests import QuickBests
 from tuner.evidence.records import Author, Best, Removed, StoredMeasurement, Unreadable
 from tuner.evidence.store import Store
@@ -41,6 +43,59 @@ def put(
     found = store.best(problem, device, policy)
     assert found is not None
     return found
+
+
+def test_a_rival_that_only_a_newer_version_reads_holds_up_no_best(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = store.begin_study(study_key())
+    finals = [measured(config, us, stage="final") for config, us in ((CHAINED, 10.0), (BURST, 12.0))]
+    store.set_bests(bests_of(PROBLEM, store.record_many(study.id, finals, PROVENANCE), 2, {}))
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    assert best.runner_up == BURST
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == BURST.key:
+            raise NewerContent("of another version")
+        return read(key)
+
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    assert store.best(PROBLEM, DEVICE) == replace(best, runner_up=None)
+    later = store.begin_study(study_key(), fresh=True)
+    again = store.record(later.id, measured(CHAINED, 11.0, stage="final"), PROVENANCE)
+    (remark,) = store.set_bests(bests_of(PROBLEM, [again], 1, {}))
+    assert "slower: 11 µs instead of 10 µs" in remark
+    assert [rival.measurement.config for rival in finals_of(store, PROBLEM, DEVICE).rivals] == [CHAINED]
+
+
+def test_an_earlier_version_does_not_replace_what_it_cant_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(config: Config, us: float, kernels: str) -> list[str]:
+        study, by = store.begin_study(study_key(), fresh=True), replace(PROVENANCE, kernel_source_digest=kernels * 64)
+        kept = store.record_many(study.id, [measured(config, us, stage="final")], by)
+        return store.set_bests(bests_of(PROBLEM, kept, 1, {}))
+
+    assert tell(CHAINED, 12.0, "a") == tell(BURST, 9.0, "b") == []
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == BURST.key:
+            raise NewerContent("of another version")
+        return read(key)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(codec, "config_of", unreadable)
+        assert tell(CHAINED, 8.0, "a")[0].endswith("a newer version's, which replaced its program, stands")
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    assert best.config == BURST
+    monkeypatch.setattr(codec, "config_of", unreadable)
+    # The same program, and one that is new, may have a version of which a value is gone.
+    assert tell(CHAINED, 11.0, "b") == []
+    assert tell(CHAINED, 13.0, "c") == []
 
 
 def test_only_the_served_best_of_a_device_is_found(store: Store, database_url: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api.snapshot import Snapshot
+from space.kinds.gemm import Gemm
 from tests.recorded_store import fill
-from tests.support import DEVICE, PROBLEM, keep_best
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import StoreError
 from tuner.evidence.quick_bests import QuickBests
 from tuner.evidence.revisions import newest_revision
@@ -53,6 +56,34 @@ def test_they_are_the_stores(url: str) -> None:
         assert quick.best(PROBLEM, "NVIDIA L40S") is None
 
 
+def test_a_problem_nearby_that_a_gpu_measured_is_one_neighbour_however_fast_its_replay(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(url) as store:
+        own = keep_best(store)
+        replay = store.begin_study(replace(study_key(), device_kind="recorded"))
+        for under in (own.policy, Policy.CHAIN):
+            taken = store.record(replay.id, measured(FAMILY.config({}), 5.0, stage="final", policy=under), PROVENANCE)
+            store.set_bests([replace(own, device_kind="recorded", winner=taken)])
+        snapshot = Snapshot(store.served_of)
+        snapshot.apply(store.bests_after(0, 100))
+        with QuickBests.open(url) or pytest.fail("not opened") as quick:
+            asked = Gemm(256, 256, 512)
+            for bests in (store, quick, snapshot):
+                for policy in (None, Policy.CHAIN):
+                    assert [near.winner.id for near in bests.neighbours(asked, DEVICE, policy)] == [own.winner.id]
+
+
+def test_a_problem_nearby_that_only_a_newer_version_reads_is_left_out(own: Path) -> None:
+    url, asked = f"sqlite:///{own}", Gemm(256, 256, 512)
+    changed(own, "DROP TRIGGER config_fixed")
+    changed(own, "UPDATE config SET key = 'sm70_wmma:tile_m=1'")
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        assert [bests.neighbours(asked, DEVICE) for bests in (store, quick)] == [[], []]
+        farther = keep_best(store, Gemm(256, 256, 128))
+        with QuickBests.open(url) or pytest.fail("not opened") as quick:
+            assert store.neighbours(asked, DEVICE) == quick.neighbours(asked, DEVICE) == [farther]
+
+
 def test_another_schema_and_what_is_no_file_of_sqlite_are_left_to_the_store(own: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database")
     for place in (tmp_path, tmp_path / "none.db", tmp_path / "text"):
@@ -74,6 +105,23 @@ def test_what_is_no_json_is_what_the_store_makes_of_it(own: Path, column: str, t
     url = f"sqlite:///{own}"
     with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
         assert quick.best(PROBLEM, DEVICE) == store.best(PROBLEM, DEVICE)
+
+
+def test_where_what_a_gpu_measured_cant_be_true_its_replay_answers(own: Path) -> None:
+    url = f"sqlite:///{own}"
+    with Store.open(url) as store:
+        best = store.best(PROBLEM, DEVICE) or pytest.fail("no best")
+        study = store.begin_study(replace(study_key(), device_kind="recorded"))
+        replay = store.record(study.id, best.winner.measurement, PROVENANCE)
+        store.set_bests([replace(best, device_kind="recorded", winner=replay)])
+    changed(own, "DROP TRIGGER measurement_no_update")
+    changed(own, f"UPDATE measurement SET samples_us = 'x' WHERE id = {best.winner.id}")
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        snapshot = Snapshot(store.served_of)
+        snapshot.apply(store.bests_after(0, 100))
+        for bests in (snapshot, quick, store):
+            assert (found := bests.best(PROBLEM, DEVICE))
+            assert found.winner.id == replay.id
 
 
 def test_a_damaged_store_is_one_sentence(own: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support import DEVICE, FACTS, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import NothingCorrect, NothingMeasured
 from tuner.evidence import measurements
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Policy, Provenance, StoredMeasurement
+from tuner.evidence.records import Best, Policy, Provenance, StoredMeasurement
 from tuner.evidence.revocations import revoke
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.outcomes import verdict
@@ -118,6 +118,26 @@ def test_a_best_under_a_policy_that_the_next_study_leaves_out_is_gone(store: Sto
     assert served(store) == finals[1]
     gone = next(each for each in store.best_changes(PROBLEM, DEVICE) if each.measurement_id is None)
     assert (gone.policy, gone.reason) == (Policy.CHAIN, f"measurement {found[0].id} found its build wrong")
+
+
+def test_a_best_that_is_put_back_after_the_report_was_revoked_decides_again(store: Store) -> None:
+    study, config = store.begin_study(study_key(PROBLEM)), FAMILY.config({"tile_n": 64})
+    finals = [built(measured(config, 10.0, PROBLEM, "final", policy=policy)) for policy in (Policy.CHAIN, Policy.BURST)]
+    store.set_bests(bests_of(PROBLEM, store.record_many(study.id, finals, PROVENANCE), 1, {}))
+    others = [built(measured(FAMILY.config({"tile_n": each}), problem=PROBLEM)) for each in (96, 192)]
+    tell(Fleet(store).hand(1), PROBLEM, [wrong(config), *others])
+    later = store.begin_study(study_key(PROBLEM), fresh=True)
+    burst = built(measured(FAMILY.config({"tile_n": 96}), 12.0, PROBLEM, "final", policy=Policy.BURST))
+    store.set_bests(bests_of(PROBLEM, store.record_many(later.id, [burst], PROVENANCE), 1, {}))
+    (gone,) = (each for each in store.best_changes(PROBLEM, DEVICE) if each.measurement_id is None)
+    assert served(store) == burst.config
+    revoke(store, worker="worker-1")
+    store.roll_back(PROBLEM, DEVICE, gone.id)
+    assert {best.policy: best.served for best in store.bests_by_policy(DEVICE)} == {
+        Policy.CHAIN: True, Policy.BURST: False
+    }  # fmt: skip
+    assert [best.policy for _, best in store.bests_after(0, 10) if isinstance(best, Best)] == [Policy.CHAIN]
+    assert served(store) == config
 
 
 def test_what_is_wrong_in_finals_is_not_served_by_the_same_study_after_it_is_right(store: Store) -> None:

@@ -12,11 +12,12 @@ import pytest
 from space.config import Config
 from space.errors import ProblemError
 from space.family import family_named
-from tests.support import FAMILY, PROBLEM, measured
+from tests.support import DEVICE, FAMILY, PROBLEM, measured
 from tuner.evidence.records import Policy, StudyKey
 from tuner.evidence.store import Store
 from tuner.studying.recorder import record
 from tuner.studying.saved import save
+from tuner.views.studies import page
 from workers.build import Build
 from workers.errors import RecordingError, RecordingExists
 from workers.measurement import Measurement, Outcome
@@ -98,6 +99,16 @@ def test_the_finals_of_a_recording_take_its_round(
     monkeypatch.setattr(worker, "begin", begin)
     assert record(store, worker, PROBLEM, tmp_path / "out", 4, 10).finals
     assert begin.call_count == 1
+
+
+@pytest.mark.parametrize("turns", [0, 10])
+def test_no_study_of_a_recording_goes_on_running(
+    store: Store, worker: RecordedWorker, tmp_path: Path, turns: int
+) -> None:
+    record(store, worker, PROBLEM, tmp_path / "out", 100, turns)
+    assert {study.family: study.status for study in page(store, PROBLEM, DEVICE, 1_000, 10)} == {
+        "sm90_wgmma": "finished", "cublaslt": "finished"
+    }  # fmt: skip
 
 
 def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker, tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_what_was_replayed_or_changed_nearby_is_called_that() -> None:
     assert "at 2048x4096x3072 (replayed from a recording; no GPU was used), 0.42 octaves away" in replayed.grounds[0]
     older = dataclasses.replace(PROVENANCE, kernel_source_digest="older")
     changed = dataclasses.replace(there, winner=dataclasses.replace(there.winner, provenance=older))
-    assert answer(Bests(changed), ASKED, DEVICE).grounds[1].startswith("2048x4096x3072: its kernel has changed since: ")
+    for kind, said in (("cuda", "its kernel has changed since: "), ("recorded", "our kernels have changed since ")):
+        found = answer(Bests(dataclasses.replace(changed, device_kind=kind)), ASKED, DEVICE)
+        assert found.grounds[1].startswith(f"2048x4096x3072: {said}")
 
 
 def test_a_neighbours_runner_up_is_called_that(model: LearnedModel) -> None:
