@@ -134,6 +134,29 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
     assert then == made != first
 
 
+@pytest.mark.parametrize("moved", [0, 1, 2, 3, 5, 6])
+def test_what_ctrl_c_interrupts_moves_no_later_call(
+    noted: list[bytes], monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    problem = Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias")
+    config = family_named("sm90_wgmma").config({"tile_n": 64, "epilogue": "direct"})
+    on = calls.Call(problem, config, b"", H200, 0x9_0000).on(None)
+    on(*FIRST)
+    move = shared.Place.move
+
+    def interrupted(place: shared.Place, address: int) -> None:
+        move(place, address)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared.Place, "move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        on(*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :])
+    monkeypatch.setattr(shared.Place, "move", move)
+    on(*FIRST)
+    first, again = noted
+    assert again == first
+
+
 def test_operands_whose_lines_are_apart_change_their_boxes_alone(noted: list[bytes]) -> None:
     boxes: list[Any] = []
     problem, config = Gemm.of(64, 256, 512, batch=2), family_named("sm90_wgmma").config({"tile_n": 64})
