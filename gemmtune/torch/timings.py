@@ -10,6 +10,7 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -34,9 +35,22 @@ _SPIN_CYCLES: Final = 2_000_000
 #: Keeps the GPU busy for a number of cycles. A torch without it counts the host's time too.
 _spin: Final = torchs("_cuda_sleep", lambda cycles: None)
 
-#: Operands of one launch, and its C.
-Operands = tuple[Expected, Tensor]
 _THREAD: Final = threading.local()
+
+
+@dataclass
+class Operands:
+    """Of launches, and the C of the last one."""
+
+    expected: Expected
+    c: Tensor
+
+    @property
+    def size_bytes(self) -> int:
+        """With what lies between lines that are apart."""
+        one = self.expected
+        held = one.a, one.b, one.bias, one.source, self.c
+        return sum(each.untyped_storage().nbytes() for each in held if each is not None)
 
 
 def at_work() -> bool:
@@ -56,10 +70,11 @@ def slower(
         launch: as in `proofs.difference`.
         strides: of operands whose lines are apart.
     """
-    count = min(_MOST_LAUNCHES, _ROTATED_BYTES // problem.min_bytes + 1)
-    sets = [_operands(problem, device, strides) for _ in range(count)]
+    first = _operands(problem, device, strides)
+    others = min(_MOST_LAUNCHES - 1, _ROTATED_BYTES // first.size_bytes)
+    sets = [first, *(_operands(problem, device, strides) for _ in range(others))]
     with _timing():
-        ours_us, torchs_us = paired(_ours(launch), _torchs(problem, sets[0][0]), sets)
+        ours_us, torchs_us = paired(_ours(launch), _torchs(problem, first.expected), sets)
     ratio = statistics.median(ours / torchs for ours, torchs in zip(ours_us, torchs_us, strict=True))
     if ratio <= TOLERATED:
         return ""
@@ -100,13 +115,12 @@ def _block_us(arm: Callable[[Operands], None], sets: Sequence[Operands], count: 
 
 def _operands(problem: Gemm, device: torch.device, strides: Mapping[str, Strides]) -> Operands:
     made = Expected(problem, device, strides)
-    return made, torch.empty(made.shape, dtype=made.dtype, device=device)
+    return Operands(made, torch.empty(made.shape, dtype=made.dtype, device=device))
 
 
 def _ours(launch: Callable[..., object]) -> Callable[[Operands], None]:
     def run(given: Operands) -> None:
-        one, c = given
-        launch(*one.arguments(c))
+        launch(*given.expected.arguments(given.c))
 
     return run
 
@@ -118,9 +132,9 @@ def _torchs(problem: Gemm, like: Expected) -> Callable[[Operands], None]:
     compute = operator_of(problem, shape, like.dtype, like.activation, like.device)
 
     def run(given: Operands) -> None:
-        one, c = given
-        a, b, source, c = (each[0] if alone and each is not None else each for each in (one.a, one.b, one.source, c))
-        compute(a, b, one.bias, source, one.alpha, one.beta, c, one.scales)
+        one = given.expected
+        a, b, source = (each[0] if alone and each is not None else each for each in (one.a, one.b, one.source))
+        compute(a, b, one.bias, source, one.alpha, one.beta, given.c[0] if alone else given.c, one.scales)
 
     return run
 

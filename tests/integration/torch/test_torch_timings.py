@@ -74,12 +74,24 @@ def test_one_slow_block_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 ], ids=lambda problem: problem.key)  # fmt: skip
 def test_both_compute_the_product_of_the_call(monkeypatch: pytest.MonkeyPatch, problem: Gemm) -> None:
     Clock(monkeypatch, lambda _: 100.0)
-    one, c = timings._operands(problem, CPU, DENSE)
-    for arm in (timings._ours(right(problem)), timings._torchs(problem, one)):
-        c.fill_(77)
-        arm((one, c))
-        assert one.difference(c) == ""
+    given = timings._operands(problem, CPU, DENSE)
+    for arm in (timings._ours(right(problem)), timings._torchs(problem, given.expected)):
+        given.c.fill_(77)
+        arm(given)
+        assert given.expected.difference(given.c) == ""
     assert slower(problem) == ""
+
+
+def test_operands_that_rotate_take_no_more_memory_where_their_lines_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets: list[timings.Operands] = []
+    monkeypatch.setattr(timings, "_ROTATED_BYTES", 1 << 20)
+    monkeypatch.setattr(timings, "paired", lambda ours, torchs, given: sets.extend(given) or ([1.0], [1.0]))
+    apart = {"a": Strides(4096, 4096 * PROBLEM.m)}
+    assert timings.slower("key", right(PROBLEM), PROBLEM, CPU, apart) == ""
+    one = sets[0].size_bytes
+    assert one > 2 * 4096 * (PROBLEM.m - 1)
+    assert len(sets) > 1
+    assert len(sets) * one <= (1 << 20) + one
 
 
 def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
