@@ -134,7 +134,8 @@ def _torchs(problem: Gemm, like: Expected) -> Callable[[Operands], None]:
     def run(given: Operands) -> None:
         one = given.expected
         a, b, source = (each[0] if alone and each is not None else each for each in (one.a, one.b, one.source))
-        compute(a, b, one.bias, source, one.alpha, one.beta, given.c[0] if alone else given.c, one.scales)
+        # What several operators compute would be copied into a C that is given, as no call without `out` has it.
+        given.c = compute(a, b, one.bias, source, one.alpha, one.beta, None, one.scales).view(one.shape)
 
     return run
 
