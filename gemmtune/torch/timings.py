@@ -16,9 +16,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from gemmtune.torch.calls import tf32
 from gemmtune.torch.expected import Expected
 from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import torchs
+from gemmtune.torch.torchs import Passing
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Strides
 
@@ -32,6 +34,8 @@ _MOST_LAUNCHES: Final = 50
 _ROTATED_BYTES: Final = 256 << 20
 #: A millisecond of the fastest clock, in which the host queues a block.
 _SPIN_CYCLES: Final = 2_000_000
+#: What could not be compared is tried again after this time.
+_AGAIN_SECONDS: Final = 60.0
 #: Keeps the GPU busy for a number of cycles. A torch without it counts the host's time too.
 _spin: Final = torchs("_cuda_sleep", lambda cycles: None)
 
@@ -63,7 +67,7 @@ def slower(
 ) -> str:
     """Why torch's operator has to compute a problem, as one sentence; empty unless it is faster than a launch.
 
-    The current stream must not be capturing.
+    `Passing` where torch may not multiply as in the call any more. The current stream must not be capturing.
 
     Args:
         key: of the config that is launched.
@@ -75,6 +79,9 @@ def slower(
     sets = [first, *(_operands(problem, device, strides) for _ in range(others))]
     with _timing():
         ours_us, torchs_us = paired(_ours(launch), _torchs(problem, first.expected), sets)
+    if problem.dtype_a == "tf32" and not tf32():
+        # The call that is waited for in the background was made when it was allowed.
+        return Passing("torch multiplies f32 in full by now, and tf32 is not compared with that", _AGAIN_SECONDS)
     ratio = statistics.median(ours / torchs for ours, torchs in zip(ours_us, torchs_us, strict=True))
     if ratio <= TOLERATED:
         return ""

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from gemmtune.torch import kernels, proofs, timings  # noqa: E402
+from gemmtune.torch import kernels, proofs, timings, torchs  # noqa: E402
 from gemmtune.torch.operators import operator_of  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -122,6 +122,18 @@ def test_operands_that_rotate_take_no_more_memory_where_their_lines_are_apart(mo
     assert one > 2 * 4096 * (PROBLEM.m - 1)
     assert len(sets) > 1
     assert len(sets) * one <= (1 << 20) + one
+
+
+def test_tf32_is_not_compared_with_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A program may allow it for one call, and a thread times the config when that is over.
+    Clock(monkeypatch, lambda _: 50.0)
+    assert isinstance(slower(Gemm.of(32, 48, 64, "tf32")), torchs.Passing)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert slower(Gemm.of(32, 48, 64, "tf32")) == ""
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
