@@ -64,7 +64,7 @@ def measured(
     if outcome is not Outcome.CORRECT:
         return Measurement(problem.key, config, stage, policy, outcome, detail=f"planted {outcome}")
     times = tuple(us * (1 + 0.001 * (place - samples // 2)) for place in range(samples))
-    clean = Verification(problem.m * problem.n, 0, 0.5, "planted")
+    clean = Verification(problem.output_elements, 0, 0.5, "planted")
     return Measurement(problem.key, config, stage, policy, outcome, times, verification=clean, clocks=CLOCKS)
 
 

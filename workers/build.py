@@ -186,7 +186,7 @@ def _read(cache_dir: Path | None, digest: str) -> Build | None:
         if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
             return None
         return Build(digest, cubin, facts["registers"], tuple(facts["warnings"]), facts["nvrtc"], 0.0)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -16,6 +16,7 @@ from space.family import family_named
 from space.problem import Problem
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
+from workers.errors import ProcessError
 from workers.kernels.source import Constants, source_of_family
 
 #: Builds started and not yet taken, per compiler: enough that no compiler waits for the device.
@@ -88,6 +89,7 @@ class Builder:
 
         Raises:
             CacheError: a build can't be kept.
+            ProcessError: no compiler can be started.
         """
         begun = self.begin(problem, candidates)
         try:
@@ -105,8 +107,17 @@ class Builder:
         return self.arch or family_named(config.family).reference.arch.name
 
     def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[BuildResult]:
-        """Compiles one candidate, given its constants, on one of the threads."""
-        return self._pool.submit(self._compile, problem, config, constants)
+        """Compiles one candidate, given its constants, on one of the threads.
+
+        Raises:
+            ProcessError: no thread can be started, or another thread has closed the builder.
+        """
+        try:
+            return self._pool.submit(self._compile, problem, config, constants)
+        except RuntimeError as error:
+            raise ProcessError(
+                f"no compiler can be started ({error}): free memory or processes, and open the device again"
+            ) from error
 
     def close(self) -> None:
         """Lets running compilers finish, and starts no others."""

@@ -76,7 +76,8 @@ def _with_pyarrow(data: bytes, only: Collection[str] | None) -> ParquetTable:
         opened = pq.ParquetFile(pa.BufferReader(data))
         schema, wanted = opened.schema_arrow, _wanted(opened.schema_arrow.names, only)
         columns = opened.read(wanted).to_pydict() if wanted else {}
-    except (OSError, pa.ArrowException) as error:
+    # Of values that are no text, and of moments beyond the year 9999, PyArrow raises Python's own errors.
+    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
         raise NotParquet(str(error)) from error
     return ParquetTable(schema.names, columns, schema.metadata or {})
 

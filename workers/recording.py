@@ -31,6 +31,7 @@ from workers.measurement import (
     Clocks,
     DeviceFacts,
     Measurement,
+    Outcome,
     Policy,
     Provenance,
     Verification,
@@ -239,8 +240,9 @@ def read_recording(path: Path) -> Recording:
     data = _bytes_of(path)
     about = _outline(path, data, None)
     try:
+        elements = about.problem.output_elements
         measurements = tuple(
-            (_measurement(about.problem, row), about.provenances[row["provenance"]]) for row in about.rows
+            (_measurement(about.problem, row, elements), _provenance(about, row["provenance"])) for row in about.rows
         )
         moments = _MOMENTS.validate_python([row.get("taken_at") for row in about.rows])
     except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
@@ -282,6 +284,9 @@ def _outline(path: Path, data: bytes, columns: Collection[str] | None) -> Outlin
     try:
         problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
+        # A driver may say nothing of a virtual device's caches.
+        if facts.sm_count < 1 or facts.l2_bytes < 0:
+            raise ValueError(f"no device has {facts.sm_count:,} multiprocessors and {facts.l2_bytes:,} B of L2")
         return Outline(problem, facts, tuple(_PROVENANCES.validate_python(meta["provenance"])), table.rows)
     except (KeyError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise _no_measurement(path, error) from error
@@ -299,7 +304,7 @@ def _meta(path: Path, table: ParquetTable) -> dict[str, Any]:
     try:
         meta = json.loads(table.metadata.get(_META, b"{}"))
         found = meta.get("schema", "no gemmtune schema")
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise RecordingError(f"{path} has metadata that is no JSON ({_first_line(error)}): fetch it again") from error
     if found not in READABLE:
         raise RecordingError(
@@ -319,7 +324,18 @@ def _fields_of(part: Verification | Clocks | None) -> dict[str, Any]:
     return asdict(part) if part else {}
 
 
-def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
+def _provenance(about: Outline, number: int) -> Provenance:
+    if not 0 <= number < len(about.provenances):
+        raise ValueError(f"provenance {number} is none of the {len(about.provenances)} that it has")
+    return about.provenances[number]
+
+
+def _measurement(problem: Problem, row: dict[str, Any], elements: int) -> Measurement:
+    """The measurement of a row.
+
+    Args:
+        elements: of the problem's output, all of which a correct result was compared in.
+    """
     config = family_named(row["family"]).parse(str(row["config"]))
     one = from_document(Measurement, {
         **row, "problem_key": problem.key, "config": config,
@@ -328,6 +344,11 @@ def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
     })  # fmt: skip
     if not all(0 < sample < math.inf for sample in one.samples_us):
         raise ValueError(f"{config.key} has a sample that is no time: {one.samples_us}")
+    check = one.verification
+    # Also true for NaN.
+    if one.outcome is Outcome.CORRECT and check and (check.elements != elements or not check.worst_ratio <= 1):
+        raise ValueError(f"{config.key} can't be correct: {check.elements:,} of {elements:,} elements were compared, "
+                         f"the worst {check.worst_ratio:g} of its bound")  # fmt: skip
     return one
 
 

@@ -71,8 +71,10 @@ def _importing_as_here(command: Sequence[str]) -> list[str]:
     nvrtc = nvrtc_library()
     load = f"ctypes.CDLL({nvrtc!r}); " if nvrtc else ""
     run = f"runpy.run_module({command[1]!r}, run_name='__main__', alter_sys=True)"
+    # Imports skip what is no text, as a `Path` that a program has put there.
+    paths = [each for each in sys.path if isinstance(each, str)]
     end = f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {signal.SIGKILL:d}); "
-    return ["-P", "-c", f"import ctypes, runpy, sys; {end}sys.path[:] = {sys.path!r}; {load}{run}", *command[2:]]
+    return ["-P", "-c", f"import ctypes, runpy, sys; {end}sys.path[:] = {paths!r}; {load}{run}", *command[2:]]
 
 
 class Supervisor:

@@ -22,6 +22,8 @@ SEMAPHORE_BYTES: Final = 16
 WORKSPACE_BYTES: Final = 64 * 2**20
 #: Mean product of two uniform bytes: 127.5².
 MEAN_UNSIGNED_PRODUCT: Final = 16_256
+#: Sums of so many of them, which deviate by 14,401 each, are eight deviations below 2^31, where 32 bits wrap around.
+MOST_UNSIGNED_K: Final = 129_024
 #: A block moves on by as many tiles as there are blocks, which may be one per tile: a signed int holds the sum.
 MAX_TILES: Final = 2**30
 #: Rows and columns of C: up to 1,024 more, a cluster of four tiles of 256, are numbered in a signed int.
@@ -193,18 +195,29 @@ def edge_rule(kernel: str) -> Rule:
 
 
 def sums_range_rule() -> Rule:
-    """The legal rule that leaves verification something to compare: a C at the end of its range tells nothing."""
+    """The legal rule that leaves verification something to compare: a sum that wraps around is right nowhere, and a C
+    at the end of its range tells nothing."""
     return Rule(
-        "sums.range", "sums of unsigned products need alpha, or a C that holds them: s32, f32 or bf16",
-        f"uint8 · uint8 is {MEAN_UNSIGNED_PRODUCT:,} on average, more than 8 bits hold; f16 holds the sum of four", (),
-        lambda c: not _clips(c.problem),
-        lambda c: f"C is {c.problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32",
-    )
+        "sums.range", f"sums of unsigned products have K of at most {MOST_UNSIGNED_K:,}, and need alpha, or a C that "
+        "holds them: s32, f32 or bf16",
+        f"uint8 · uint8 is {MEAN_UNSIGNED_PRODUCT:,} on average: sums wrap around at 2^31, f16 holds that of four", (),
+        lambda c: not (_wraps(c.problem) or _clips(c.problem)),
+        lambda c: f"K = {c.problem.k:,} > {MOST_UNSIGNED_K:,}: add up slices of K" if _wraps(c.problem) else
+                  f"C is {c.problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32",
+    )  # fmt: skip
+
+
+def _wraps(problem: Gemm) -> bool:
+    return _unsigned(problem) and problem.k > MOST_UNSIGNED_K
 
 
 def _clips(problem: Gemm) -> bool:
-    unsigned = problem.dtype_a == problem.dtype_b == "uint8" and problem.dtype_c not in ("s32", "f32", "bf16")
-    return unsigned and "alpha" not in problem.epilogue_parts
+    held = problem.dtype_c in ("s32", "f32", "bf16")
+    return _unsigned(problem) and not held and "alpha" not in problem.epilogue_parts
+
+
+def _unsigned(problem: Gemm) -> bool:
+    return problem.dtype_a == problem.dtype_b == "uint8"
 
 
 def packed_rows_rule(needs_packing: Callable[[Gemm, str], bool], pitch_bytes: Callable[[Gemm, str], int]) -> Rule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -150,11 +151,12 @@ def test_a_build_is_kept_and_found_again(tmp_path: Path) -> None:
     assert kept_cubin(tmp_path, made.digest) == made.cubin
 
 
-def test_a_damaged_build_is_compiled_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [lambda held: held[:100], lambda held: b"[" * 100_000])
+def test_a_damaged_build_is_compiled_again(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
     made = compile_source(source(), "sm_90a", tmp_path)
     for path in tmp_path.rglob("*"):
         if path.is_file():
-            path.write_bytes(path.read_bytes()[:100])
+            path.write_bytes(damaged(path.read_bytes()))
     again = compile_source(source(), "sm_90a", tmp_path)
     assert isinstance(made, Build)
     assert isinstance(again, Build)

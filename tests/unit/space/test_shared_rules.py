@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from space.explain import explain
+from space.families.common import MOST_UNSIGNED_K
 from space.family import family_named
 from space.kinds.gemm import Gemm
 
@@ -33,6 +36,22 @@ def test_a_c_that_is_at_the_end_of_its_range_everywhere_is_refused(
     told = [one.numbers for one in explain(plug, problem, plug.config({})).broken if one.rule == "sums.range"]
     why = f"C is {problem.dtype_c} and would be at the end of its range everywhere; add alpha, or use s32"
     assert told == ([why] if refused else [])
+
+
+@pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync", "gemv"])
+@pytest.mark.parametrize(("dtypes", "refused"), [("uint8,uint8,s32,s32", True), ("uint8,uint8,int8,s32", True),
+                                                 ("int8,int8,s32,s32", False)])  # fmt: skip
+def test_sums_that_wrap_around_are_refused(family: str, dtypes: str, refused: bool) -> None:
+    plug = family_named(family)
+    for k, beyond in ((MOST_UNSIGNED_K, False), (MOST_UNSIGNED_K + 1, True)):
+        explained = explain(plug, Gemm.of(1, 256, k, dtypes, epilogue="alpha"), plug.config({}))
+        told = [one.numbers for one in explained.broken if one.rule == "sums.range"]
+        assert told == (["K = 129,025 > 129,024: add up slices of K"] if refused and beyond else [])
+
+
+def test_the_longest_sums_of_unsigned_products_stay_within_32_bits() -> None:
+    products = np.multiply.outer(np.arange(256.0), np.arange(256.0))
+    assert MOST_UNSIGNED_K * products.mean() + 8 * math.sqrt(MOST_UNSIGNED_K) * products.std() < 2**31
 
 
 @pytest.mark.parametrize("family", ["sm90_wgmma", "mma_sync", "gemv"])

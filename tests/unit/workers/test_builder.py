@@ -14,6 +14,7 @@ from space.plug import Family
 from tests.support import FAMILY, PROBLEM
 from workers.build import BuildFailure
 from workers.builder import Builder, BuildResult, Constants, source_of
+from workers.errors import ProcessError
 
 
 class Counting(Builder):
@@ -73,3 +74,14 @@ def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkey
     assert [config for config, _ in builder.builds(PROBLEM, [config])] == [config]
     builder.close()
     assert (computed, compiled) == ([config], [source])
+
+
+def test_compilers_that_cannot_be_started_are_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder(None, threads=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(ProcessError, match=r"no compiler can be started \(can't start new thread\): free memory"):
+            next(builder.builds(PROBLEM, [FAMILY.config({})]))
+    builder.close()
+    with pytest.raises(ProcessError, match=r"after shutdown.*open the device again"):
+        next(builder.builds(PROBLEM, [FAMILY.config({})]))

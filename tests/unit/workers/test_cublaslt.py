@@ -249,6 +249,24 @@ def test_descriptions_of_a_refused_product_are_freed() -> None:
     assert (len(lt.layouts), lt.freed) == (2, 3), "two layouts, and the product itself"
 
 
+def test_a_product_that_this_version_cannot_be_told_of_has_no_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Older(Recorder):
+        """Knows no scales of rows and columns, as before 12.9."""
+
+        def matmul_desc_set_attribute(self, _: int, attribute: str, address: int, size: int) -> None:
+            if attribute == "A_SCALE_MODE":
+                raise self.cuBLASLtError("no such attribute")
+
+    monkeypatch.setattr(cublaslt, "opened", lambda: (library_of(Older()), ""))
+    problem, shared = Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="scaled_rowwise"), Shared()
+    assert cublaslt.LibraryLauncher.candidates(problem, shared) == ()
+    device = find_profile("NVIDIA H200")
+    assert device is not None
+    assert list(cublaslt.LibraryLauncher.unlisted(problem, shared, device)) == []
+    with pytest.raises(CudaError, match="takes no such product"):
+        cublaslt.LibraryLauncher(problem, FAMILY.config({}), b"", device, shared)
+
+
 def test_scales_of_a_call_are_read_on_the_device() -> None:
     lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="alpha")
     ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]

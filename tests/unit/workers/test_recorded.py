@@ -279,7 +279,9 @@ def test_what_another_device_or_another_problem_took_is_no_recording_of_this_one
     other, renamed = Gemm.parse("512x256x256"), Gemm.parse("768x256x256")
     rows = [(measured(FAMILY.config({})), PROVENANCE)]
     write_recording(tmp_path / file_name(PROBLEM), PROBLEM, FACTS, rows)
-    write_recording(tmp_path / file_name(other), other, replace(FACTS, name="NVIDIA H100 80GB HBM3"), rows)
+    elsewhere = replace(FACTS, name="NVIDIA H100 80GB HBM3")
+    others = [(measured(FAMILY.config({}), problem=other), PROVENANCE)]
+    write_recording(tmp_path / file_name(other), other, elsewhere, others)
     write_recording(tmp_path / file_name(renamed), PROBLEM, FACTS, rows)
     with RecordedWorker(tmp_path, None) as worker:
         assert worker.begin(PROBLEM).provenance == PROVENANCE

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -155,11 +157,39 @@ def test_every_problem_has_a_file_of_its_own() -> None:
 
 
 @READERS
-def test_metadata_that_is_no_json_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"{", b"[" * 100_000])
+def test_metadata_that_is_no_json_is_refused(read: Callable[[Path], object], tmp_path: Path, text: bytes) -> None:
     path = record_problem(tmp_path, CONFIGS)
-    pq.write_table(pq.read_table(path).replace_schema_metadata({b"gemmtune": b"{"}), path)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"gemmtune": text}), path)
     with pytest.raises(RecordingError, match="no JSON"):
         read(path)
+
+
+@READERS
+@pytest.mark.parametrize(("facts", "said"), [({"sm_count": 0}, "0 multiprocessors"), ({"l2_bytes": -1}, "-1 B of L2")])
+def test_what_no_device_has_is_refused(
+    read: Callable[[Path], object], tmp_path: Path, facts: dict[str, Any], said: str
+) -> None:
+    write_recording(tmp_path / "r.parquet", PROBLEM, replace(FACTS, **facts), [(measured(CONFIGS[0]), PROVENANCE)])
+    with pytest.raises(RecordingError, match=said):
+        read(tmp_path / "r.parquet")
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([b"\xff"]).view(pa.string()), pa.array([2**62], pa.timestamp("us", tz="UTC"))]
+)
+@pytest.mark.parametrize("arro3", [True, False])
+def test_values_that_are_no_text_and_no_moment_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: pa.Array, arro3: bool
+) -> None:
+    path, name = record_problem(tmp_path, CONFIGS), "note" if pa.types.is_string(column.type) else "taken_at"
+    table = pq.read_table(path)
+    bad = pa.concat_arrays([column] * len(table))
+    pq.write_table(table.set_column(table.column_names.index(name), name, bad), path)
+    if not arro3:
+        monkeypatch.setitem(sys.modules, "arro3.io", None)
+    with pytest.raises(RecordingError, match="can't be read as Parquet"):
+        read_recording(path)
 
 
 @READERS
@@ -180,6 +210,10 @@ def test_a_foreign_parquet_file_is_refused(read: Callable[[Path], object], tmp_p
         ("sm_mhz", "fast", "clocks.sm_mhz: Input should be a valid integer"),
         ("worst_ratio", "small", "verification.worst_ratio: Input should be a valid number"),
         ("taken_at", "yesterday", "Input should be a valid datetime"),
+        ("provenance", -1, "provenance -1 is none of the 1"),
+        ("provenance", 1, "provenance 1 is none of the 1"),
+        ("elements", 1, "can't be correct: 1 of"),
+        *(("worst_ratio", ratio, f"the worst {ratio:g} of its bound") for ratio in (1.5, math.nan, math.inf)),
         *(("samples_us", [10.0, us], "a sample that is no time") for us in (0.0, -1.0, math.nan, math.inf)),
     ],
 )

@@ -303,7 +303,8 @@ class LibraryLauncher(Launcher):
         handle, missing = opened()
         matmul = _matmul(problem, shared)
         if handle is None or matmul is None:
-            raise CudaError(missing or unsupported(problem), "CUDA_ERROR_NOT_FOUND")
+            reason = missing or unsupported(problem) or "cuBLASLt takes no such product"
+            raise CudaError(reason, "CUDA_ERROR_NOT_FOUND")
         self._matmul, self._algorithm = matmul, matmul.algorithm(config)
         self._workspace = handle.workspace.address
         self.note = matmul.note(config, self._algorithm)
@@ -354,7 +355,10 @@ def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:
     handle, _ = opened()
     if handle is None or unsupported(problem):
         return None
-    return shared.keep(Matmul, lambda: Matmul(handle, problem))
+    # A version that lacks an attribute of the product takes no such product either.
+    with suppress(CudaError):
+        return shared.keep(Matmul, lambda: Matmul(handle, problem))
+    return None
 
 
 @contextmanager
