@@ -280,32 +280,6 @@ def test_scales_of_a_call_are_read_on_the_device() -> None:
     assert lt.attributes["A_SCALE_POINTER"] == 512
 
 
-def test_what_ctrl_c_interrupts_moves_no_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="scaled+bias")
-    ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
-
-    def launch(at: int) -> None:
-        ready.scale(at, at)
-        ready(1, 2, 3, 0, at, 1.0, 0.0)
-
-    launch(4096)
-    pointers = "A_SCALE_POINTER", "B_SCALE_POINTER", "BIAS_POINTER"
-    before = [lt.attributes[name] for name in pointers]
-    for name in ("set_scales", "set_bias"):
-        written = getattr(cublaslt.Matmul, name)
-
-        def interrupted(matmul: cublaslt.Matmul, *at: int, written: Any = written) -> None:  # noqa: ANN401
-            written(matmul, *at)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(cublaslt.Matmul, name, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            launch(8192)
-        monkeypatch.setattr(cublaslt.Matmul, name, written)
-        launch(4096)
-        assert [lt.attributes[name] for name in pointers] == before
-
-
 def test_scales_of_rows_and_columns_are_outer_vectors() -> None:
     for epilogue, modes in (("scaled", [None, None]), ("scaled_rowwise", [3, 3])):
         lt, _ = described(Gemm.of(16, 16, 16, "fp8_e4m3", epilogue=epilogue))
