@@ -27,7 +27,7 @@ from gemmtune.torch.arguments import check_numbers
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
-from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Shapes, register
+from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Shapes, register, weakly
 from gemmtune.torch.private import current_device
 from space.family import is_own
 from space.kinds.gemm import SCALES, Gemm
@@ -326,7 +326,7 @@ def install(
             _installed.remove()
         made = Installed(source, eager, eager_us)
         matrices, batches = _shapes_of(source, False), _shapes_of(source, True)
-        made._overridden = Overridden(key, _overloads(source), matrices, batches, made.computed)
+        made._overridden = Overridden(key, _overloads(source), matrices, batches, weakly(made.computed))
         if not (eager or MODES):
             log.warning("torch %s does not compile inside modes: every product takes a detour through Python, even "
                         "outside of captures", torch.__version__)  # fmt: skip

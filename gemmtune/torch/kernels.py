@@ -277,17 +277,17 @@ def prepare(
 
 def _proved(key: Hashable, kernel: Kernel, problem: Gemm, torchs: Callable[[str], Absent]) -> Kernel | Absent | str:
     """The kernel if its results are right, else why torch has to compute for now or for good."""
-    if sources.CHOSEN.verify == "background" and proofs.known(kernel, problem) is None:
 
-        def settle() -> None:
-            try:
-                why = proofs.disproof(kernel, problem)
-            except Exception as error:  # nobody waits for this thread: the log line is all that is seen of it
-                why = f"{kernel.config.key} can't be verified here: {error}"
-            with _LOCK:
-                _PREPARED[key] = torchs(why) if why else kernel
+    def settle() -> None:
+        try:
+            why = proofs.disproof(kernel, problem)
+        except Exception as error:  # nobody waits for this thread: the log line is all that is seen of it
+            why = f"{kernel.config.key} can't be verified here: {error}"
+        with _LOCK:
+            _PREPARED[key] = torchs(why) if why else kernel
 
-        proofs.BACKGROUND.submit(settle)
+    unknown = sources.CHOSEN.verify == "background" and proofs.known(kernel, problem) is None
+    if unknown and proofs.in_background(settle):
         return replace(torchs(f"{kernel.config.key} is being verified in the background"), pending=True)
     return proofs.disproof(kernel, problem) or kernel
 

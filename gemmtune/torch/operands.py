@@ -124,8 +124,8 @@ def check_composed(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | N
         raise Refused(f"b is {b.dtype}: {_MULTIPLIED}")
     if a.dtype != b.dtype and not any(a.dtype in each and b.dtype in each for each in _MIXED):
         raise Refused(f"b is {b.dtype} beside an a of {a.dtype}: convert one")
-    if a.is_floating_point() != dtype.is_floating_point:
-        raise Refused(f"C can't have out_dtype {dtype} where a is {a.dtype}: both are integers, or neither is")
+    if a.is_floating_point() and not dtype.is_floating_point:
+        raise Refused(f"C can't have out_dtype {dtype} where a is {a.dtype}: give a dtype of floats")
     if bias is not None and list(bias.shape) != shape[-1:]:
         raise Refused(f"bias is {tuple(bias.shape)}: it must be ({shape[-1]},), one element per column")
     if source is not None and list(source.shape) != shape:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -36,6 +37,10 @@ _PLAIN: Final = (Tensor, Parameter)
 MODES: Final = hasattr(TorchDispatchMode, "ignore_compile_internals") and hasattr(
     torch._C._dynamo.guards, "set_is_in_mode_without_ignore_compile_internals"
 )
+
+#: What was registered, for good: a thread on its way into a Python kernel, which waits for the interpreter, has no
+#: reference to it, and torch frees it when another thread removes it.
+_KEPT: Final[list[Any]] = []
 
 #: Shapes of B by those of A.
 Shapes = Mapping[tuple[int, ...], frozenset[tuple[int, ...]]]
@@ -98,6 +103,17 @@ class Capturing(TorchDispatchMode):  # type: ignore[misc]
         return as_outside(func, args, func(*args, **kwargs), self._inside)
 
 
+def weakly(computed: Computed) -> Computed:
+    """A method that keeps no table, which is large: for kernels that are kept. Without its table torch computes."""
+    method = WeakMethod(computed)
+
+    def asked(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        found = method()
+        return None if found is None else found(overload, args, kwargs)
+
+    return asked
+
+
 def as_outside(func: Any, args: Sequence[Any], made: Any, inside: bool) -> Any:  # noqa: ANN401
     """What an operator made in a mode, in inference: its view requires a gradient as outside of modes.
 
@@ -157,6 +173,7 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
                 continue
             kernel = _override(overload, original.call_boxed, overridden.shapes(overload), overridden.computed)
             library.impl(overload, kernel, overridden.key, with_keyset=True)
+            _KEPT.append(torch.library.get_kernel(f"aten::{overload}", overridden.key))
     return library
 
 

@@ -7,6 +7,7 @@ can still harm the process: only tuning runs candidates in a process of their ow
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,8 @@ class Kernel(Protocol):
 
 #: Verifies while torch computes.
 BACKGROUND: Final = ThreadPoolExecutor(1, "gemmtune-verify")
+# A program that ends waits for what runs, and Python would have it wait for all that is still to run.
+getattr(threading, "_register_atexit", atexit.register)(BACKGROUND.shutdown, wait=False, cancel_futures=True)
 #: Bytes in C before a launch: NaN in every float format, then another value, so that unwritten elements show.
 _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
@@ -92,6 +95,15 @@ def disproof(kernel: Kernel, problem: Gemm) -> str:
                     while len(_FOUND) > _MOST_FOUND:
                         del _FOUND[next(iter(_FOUND))]
     return said
+
+
+def in_background(settle: Callable[[], None]) -> bool:
+    """Has another thread settle something; False once the main thread has ended, while others still compute."""
+    try:
+        BACKGROUND.submit(settle)
+    except RuntimeError:  # Python begins nothing more for them
+        return False
+    return True
 
 
 def _name(kernel: Kernel, problem: Gemm) -> _Name:

@@ -38,6 +38,8 @@ from tuner.tables.shapes import Shapes, Tally, as_csv
 _INSIDE: Final = frozenset({"addbmm", "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_trilinear"})
 #: Place of the argument of `_scaled_mm` that says whether 8-bit floats are summed fast.
 _FAST: Final = 7
+#: Operators that are decomposed, but for nested tensors.
+_WHOLE: Final = frozenset({"linear", "matmul"})
 #: In place of an option of the command line, which a program has not.
 _PLAIN: Final = "f32 products in full precision: torch.set_float32_matmul_precision('high') allows tf32"
 
@@ -118,14 +120,17 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(func, HigherOrderOperator):
             self._recording.leave_out(f"what runs inside of {func.name()}, which gemmtune does not see")
             return func(*args, **(kwargs or {}))
-        if func.namespace == "aten" and func._can_decompose():
+        name = func.overloadpacket.__name__
+        if func.namespace == "aten" and func._can_decompose() and not _nested(args):
             # Without autograd, which inference mode and its tensors lack, `linear` and `matmul` arrive whole.
             return self._decomposed(func, args, kwargs or {})
         if func.namespace == "gemmtune":
             names = (argument.name for argument in func._schema.arguments)
             self._recording.note_gemm(**dict(zip(names, args, strict=False)), **(kwargs or {}))
+        elif name in _WHOLE:
+            self._recording.leave_out("products of nested tensors, which gemmtune does not see")
         else:
-            self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
+            self._recording.note(name, args, kwargs or {})
         return as_outside(func, args, func(*args, **(kwargs or {})), self._inside)
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
@@ -187,6 +192,11 @@ def record(path: str | Path) -> Iterator[Recording]:
     with _EAGER, _Mode(recording):
         yield recording
     export_file(out, as_csv(list(recording.shapes.counts.items())).encode())
+
+
+def _nested(args: tuple[Any, ...]) -> bool:
+    """Whether one argument is a nested tensor, which has kernels of its own for what others decompose."""
+    return any(isinstance(each, Tensor) and each.is_nested for each in args)
 
 
 def _array(value: object) -> Array | None:

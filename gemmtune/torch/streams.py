@@ -142,7 +142,11 @@ def elsewhere(make: Callable[..., Tensor], *given: object) -> Tensor:
         with unhindered():
             return make(*given)
 
-    return _ELSEWHERE.submit(made).result()
+    try:
+        making = _ELSEWHERE.submit(made)
+    except RuntimeError:  # the main thread has ended, and Python begins nothing more for others, which still compute
+        return made()
+    return making.result()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import finalize
 
 from space.config import Config
@@ -30,6 +30,8 @@ from workers.cuda.families.shared import Box, Shared, TensorMap
 
 #: Loaded programs of one device, by digest and by the shared memory of a block, which a function is told once.
 Programs: TypeAlias = dict[tuple[bytes, int], Any]
+#: No scales have these addresses.
+_UNKNOWN: Final = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class CallOn:
         self._passes = launcher.prepare(Copy(anywhere, anywhere, anywhere))
         self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)
         self._a = self._b = self._c = anywhere
-        self._rest: tuple[int, int, float, float] = (0, 0, 1.0, 0.0)
+        self._rest: tuple[int, int, float, float] | None = (0, 0, 1.0, 0.0)
         self._scales = 0, 0
         self._launches = tuple(launch.ready(stream, arguments) for launch, arguments in self._passes)
 
@@ -126,6 +128,7 @@ class CallOn:
     def scale(self, a: int, b: int) -> None:
         """Sets the addresses of the scales of A and B, which further calls read on the device."""
         if (a, b) != self._scales:
+            self._scales = _UNKNOWN
             self._places["scale_a"].move(a)
             self._places["scale_b"].move(b)
             self._scales = a, b
@@ -136,17 +139,22 @@ class CallOn:
         Raises:
             CudaError: the driver refuses the launch.
         """
+        # Ctrl-C may interrupt between a write and the note of it, and the next call may have the noted address.
         if a != self._a:
+            self._a = -1
             self._places["a"].move(a)
             self._a = a
         if b != self._b:
+            self._b = -1
             self._places["b"].move(b)
             self._b = b
         if c != self._c:
+            self._c = -1
             self._places["c"].move(c)
             self._c = c
         rest = source, bias, alpha, beta
         if rest != self._rest:
+            self._rest = None
             self._epilogue.alpha, self._epilogue.beta = alpha, beta
             self._places["source"].move(source)
             self._places["bias"].move(bias)
@@ -201,7 +209,7 @@ class LibraryCallOn:
         finalize(self, matmul.free).atexit = False
         self._workspace = self._bias = 0
         self._scales = 0, 0
-        self._factors = 1.0, 0.0
+        self._factors: tuple[float, float] | None = (1.0, 0.0)
         self._alpha, self._beta = matmul.scalar(1.0), matmul.scalar(0.0)
         self._at_alpha, self._at_beta = ctypes.addressof(self._alpha), ctypes.addressof(self._beta)
 
@@ -212,6 +220,7 @@ class LibraryCallOn:
     def scale(self, a: int, b: int) -> None:
         """Sets the addresses of the scales of A and B, which further calls read on the device."""
         if (a, b) != self._scales:
+            self._scales = _UNKNOWN
             self._matmul.set_scales(a, b)
             self._scales = a, b
 
@@ -222,10 +231,12 @@ class LibraryCallOn:
             CudaError: the library refuses the call.
         """
         if bias != self._bias:
+            self._bias = -1
             self._matmul.set_bias(bias)
             self._bias = bias
         factors = alpha, beta if source else 0.0
         if factors != self._factors and not self._matmul.whole:
+            self._factors = None
             # The library reads both before it returns, even while a stream is captured.
             self._alpha.value, self._beta.value = (self._matmul.scalar(each).value for each in factors)
             self._factors = factors

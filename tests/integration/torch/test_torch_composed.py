@@ -112,6 +112,25 @@ def test_operands_without_memory_are_refused_as_others(into: bool, given: dict[s
         gemm(a, b, **{name: tensor.to("meta") for name, tensor in given.items()}, **out)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_integers_are_scaled_to_floats_in_every_call() -> None:
+    # Only calls of operands with elements, without gradients, outside of compiled functions took this C.
+    a, b = torch.full((4, 16), 3, dtype=torch.int8), torch.full((16, 8), 5, dtype=torch.int8)
+    bias = torch.ones(8, requires_grad=True)
+
+    def product(a: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return gemm(a, b[: a.shape[1]], bias=bias, alpha=0.5, out_dtype=BF16)
+
+    expected = torch.full((4, 8), 120.0, dtype=BF16)
+    assert torch.equal(product(a), expected)
+    assert torch.equal(torch.compile(product, backend="aot_eager", fullgraph=True)(a), expected)
+    assert torch.equal(product(a, bias), expected + 1)
+    product(a, bias).sum().backward()
+    assert torch.equal(bias.grad, torch.full((8,), 4.0))
+    assert torch.equal(product(a[:, :0]), torch.zeros(4, 8, dtype=BF16))
+    assert product(a[:0]).shape == (0, 8)
+
+
 def test_gradients_need_no_layout_of_the_kernels() -> None:
     a = random(1, 33).requires_grad_()
     found = gemm(a[:, :32].expand(4, 32), random(32, 8), bias=random(1).expand(8), source=random(8, 4).t())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import captures, install, installed, kernels, torchs  # noqa: E402
+from gemmtune.torch import captures, install, installed, kernels, overrides, torchs  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch.standing_in import LISTED, StandIn, operands  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
@@ -86,6 +89,29 @@ def test_a_thread_that_removes_a_table_does_not_unfollow_the_next_one(
     installing.join(10)
     assert installed._installed is not None
     assert captures.followed() is installed._installed
+
+
+def test_what_other_threads_run_stays_when_a_table_is_removed(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A thread that had begun a product ended in a segmentation fault, or in an assertion of torch's.
+    registered: list[weakref.ref[object]] = []
+    real = overrides._override
+
+    def noted(*given: Any) -> Any:  # noqa: ANN401
+        made = real(*given)
+        registered.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(overrides, "_override", noted)
+    made = install(written, eager=True, eager_us=0.0, key="CPU")
+    assert launches(made) == 1
+    made.remove()
+    held = weakref.ref(made)
+    del made
+    gc.collect()
+    assert len(registered) > 1
+    assert all(each() is not None for each in registered)
+    # Megabytes of evidence and programs are not among it.
+    assert held() is None
 
 
 def test_a_full_card_leaves_products_to_torch(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

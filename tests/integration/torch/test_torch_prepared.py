@@ -138,6 +138,19 @@ def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared,
     assert prepared.asked == 1
 
 
+def test_a_thread_that_outlives_the_main_one_verifies_at_once(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(settle: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    configure(verify="background")
+    with monkeypatch.context() as patched:
+        patched.setattr(proofs.BACKGROUND, "submit", refused)
+        prepared.go_on.set()
+        assert isinstance(prepared.prepare(), kernels.Kernel)
+
+
 def test_what_is_proved_waits_for_no_other_proof(prepared: Prepared) -> None:
     prepared.go_on.set()
     assert isinstance(prepared.prepare(), kernels.Kernel)

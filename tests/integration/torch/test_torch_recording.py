@@ -206,6 +206,18 @@ def test_a_sparse_product_is_left_to_the_program(tmp_path: Path) -> None:
     assert not recording.shapes.counts
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_a_product_of_nested_tensors_is_left_to_the_program(tmp_path: Path, layout: Any, mode: Any) -> None:  # noqa: ANN401
+    rows, weight = [torch.ones(2, 4), torch.ones(3, 4)], torch.ones(5, 4)
+    with mode(), record(tmp_path / "shapes.csv") as recording:
+        found = torch.nn.functional.linear(torch.nested.nested_tensor(rows, layout=layout), weight)
+    assert [each.tolist() for each in found.unbind()] == [[[4.0] * 5] * 2, [[4.0] * 5] * 3]
+    assert not recording.shapes.counts
+    assert dict(recording.shapes.left_out) == {"products of nested tensors, which gemmtune does not see": 1}
+
+
 def test_a_program_with_too_many_shapes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.tables.shapes.MOST_PROBLEMS", 2)
     b = torch.zeros(32, 64, dtype=torch.bfloat16)

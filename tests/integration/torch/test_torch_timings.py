@@ -14,7 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import kernels, proofs, timings  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from gemmtune.torch import kernels, proofs, timings, torchs  # noqa: E402
+from gemmtune.torch.operators import operator_of  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.integration.torch.standing_in import operands, stand_ins  # noqa: E402
@@ -74,12 +77,63 @@ def test_one_slow_block_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 ], ids=lambda problem: problem.key)  # fmt: skip
 def test_both_compute_the_product_of_the_call(monkeypatch: pytest.MonkeyPatch, problem: Gemm) -> None:
     Clock(monkeypatch, lambda _: 100.0)
-    one, c = timings._operands(problem, CPU, DENSE)
-    for arm in (timings._ours(right(problem)), timings._torchs(problem, one)):
-        c.fill_(77)
-        arm((one, c))
-        assert one.difference(c) == ""
+    given = timings._operands(problem, CPU, DENSE)
+    for arm in (timings._ours(right(problem)), timings._torchs(problem, given.expected)):
+        given.c.fill_(77)
+        arm(given)
+        assert given.expected.difference(given.c) == ""
     assert slower(problem) == ""
+
+
+class Operators(TorchDispatchMode):  # type: ignore[misc]
+    """Notes what torch runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if not func.is_view:
+            self.ran.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("problem", [
+    PROBLEM, Gemm.of(32, 48, 64, epilogue="bias+silu"), Gemm.of(32, 48, 64, "bf16,bf16,f32,f32"),
+], ids=lambda problem: problem.key)  # fmt: skip
+def test_torch_runs_what_a_call_would(problem: Gemm) -> None:
+    given = timings._operands(problem, CPU, DENSE)
+    one = given.expected
+    with Operators() as timed:
+        timings._torchs(problem, one)(given)
+    compute = operator_of(problem, one.shape[1:], one.dtype, one.activation, CPU)
+    with Operators() as called:
+        compute(one.a[0], one.b[0], one.bias, None, 1.0, 0.0, None)
+    assert timed.ran == called.ran != []
+
+
+def test_operands_that_rotate_take_no_more_memory_where_their_lines_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets: list[timings.Operands] = []
+    monkeypatch.setattr(timings, "_ROTATED_BYTES", 1 << 20)
+    monkeypatch.setattr(timings, "paired", lambda ours, torchs, given: sets.extend(given) or ([1.0], [1.0]))
+    apart = {"a": Strides(4096, 4096 * PROBLEM.m)}
+    assert timings.slower("key", right(PROBLEM), PROBLEM, CPU, apart) == ""
+    one = sets[0].size_bytes
+    assert one > 2 * 4096 * (PROBLEM.m - 1)
+    assert len(sets) > 1
+    assert len(sets) * one <= (1 << 20) + one
+
+
+def test_tf32_is_not_compared_with_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A program may allow it for one call, and a thread times the config when that is over.
+    Clock(monkeypatch, lambda _: 50.0)
+    assert isinstance(slower(Gemm.of(32, 48, 64, "tf32")), torchs.Passing)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert slower(Gemm.of(32, 48, 64, "tf32")) == ""
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from space.explain import explain
 from space.family import family_named
 from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
+from tests.fake_cublaslt import Recorder, library_of
 from tests.integration.workers.launches import CASES, H200
 from workers.cuda import calls, copies, families
 from workers.cuda.driver import CudaError
-from workers.cuda.families import shared
+from workers.cuda.families import cublaslt, shared
 
 SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
@@ -132,6 +134,56 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
     loaded(problem, config).launch(None, copies.Copy(*at))
     first, then, made = noted
     assert then == made != first
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2, 3, 5, 6])
+def test_what_ctrl_c_interrupts_moves_no_later_call(
+    noted: list[bytes], monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    problem = Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias")
+    config = family_named("sm90_wgmma").config({"tile_n": 64, "epilogue": "direct"})
+    on = calls.Call(problem, config, b"", H200, 0x9_0000).on(None)
+    on(*FIRST)
+    move = shared.Place.move
+
+    def interrupted(place: shared.Place, address: int) -> None:
+        move(place, address)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared.Place, "move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        on(*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :])
+    monkeypatch.setattr(shared.Place, "move", move)
+    on(*FIRST)
+    first, again = noted
+    assert again == first
+
+
+def test_what_ctrl_c_interrupts_moves_no_later_call_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="scaled+bias")
+    call = calls.LibraryCall(problem, family_named("cublaslt").config({"rank": 0}), library_of(lt))
+    ready = call.on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
+
+    def launch(at: int) -> None:
+        ready.scale(at, at)
+        ready(1, 2, 3, 0, at, 1.0, 0.0)
+
+    launch(4096)
+    pointers = "A_SCALE_POINTER", "B_SCALE_POINTER", "BIAS_POINTER"
+    before = [lt.attributes[name] for name in pointers]
+    for name in ("set_scales", "set_bias"):
+        written = getattr(cublaslt.Matmul, name)
+
+        def interrupted(matmul: cublaslt.Matmul, *at: int, written: Any = written) -> None:  # noqa: ANN401
+            written(matmul, *at)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(cublaslt.Matmul, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            launch(8192)
+        monkeypatch.setattr(cublaslt.Matmul, name, written)
+        launch(4096)
+        assert [lt.attributes[name] for name in pointers] == before
 
 
 def test_operands_whose_lines_are_apart_change_their_boxes_alone(noted: list[bytes]) -> None:
