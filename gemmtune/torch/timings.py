@@ -1,7 +1,8 @@
 """Timings: a config that nobody measured for a problem is timed beside torch's operator before a user's call runs it.
 
 Both run in blocks that alternate, on operands that rotate through more memory than L2 holds, as where a program reads
-other weights in between. Each block is queued while the GPU still spins: the host's time doesn't count.
+other weights in between. Each launch is behind a small kernel, as under `chain`: a config with programmatic dependent
+launch would overlap with its own copies. Blocks are queued while the GPU still spins: the host's time doesn't count.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _BLOCK_US: Final = 300.0
 _MOST_LAUNCHES: Final = 50
 #: Operands rotate through this much memory.
 _ROTATED_BYTES: Final = 256 << 20
+#: Elements of what the small kernels add to.
+_SMALL: Final = 4_096
 #: A millisecond of the fastest clock, in which the host queues a block.
 _SPIN_CYCLES: Final = 2_000_000
 #: What could not be compared is tried again after this time.
@@ -92,7 +95,9 @@ def slower(
 def paired(
     ours: Callable[[Operands], None], torchs: Callable[[Operands], None], sets: Sequence[Operands]
 ) -> tuple[list[float], list[float]]:
-    """Microseconds of one launch in each block, of both arms. Block i of one is taken beside block i of the other."""
+    """Microseconds of one launch and the small kernel before it in each block, of both arms. Block i of one is taken
+    beside block i of the other.
+    """
     arms = ours, torchs
     for arm in arms:  # the first launch of a kernel loads it
         arm(sets[0])
@@ -109,11 +114,13 @@ def _launches(launch_us: float) -> int:
 
 
 def _block_us(arm: Callable[[Operands], None], sets: Sequence[Operands], count: int) -> float:
-    """Microseconds of one of `count` launches, which take the sets in turn."""
+    """Microseconds of one of `count` launches and its small kernel; the launches take the sets in turn."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    small = torch.zeros(_SMALL, device=sets[0].c.device)
     _spin(_SPIN_CYCLES)
     begin.record()
     for place in range(count):
+        small.add_(1.0)
         arm(sets[place % len(sets)])
     end.record()
     end.synchronize()
