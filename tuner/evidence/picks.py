@@ -255,8 +255,14 @@ def versus(baseline: Measurement, ours: Measurement, device: str, *, one_run: bo
     Args:
         one_run: whether both were taken in the same finals.
     """
-    samples = paired(baseline, ours) if one_run else (baseline.samples_us, ours.samples_us)
-    return ratio(*samples, scatter_of(ours.policy, ours.problem_key, device), one_run=one_run)
+    theirs, own = paired(baseline, ours) if one_run else (baseline.samples_us, ours.samples_us)
+    return _ratio(tuple(theirs), tuple(own), scatter_of(ours.policy, ours.problem_key, device), one_run)
+
+
+@lru_cache(maxsize=1024)
+def _ratio(baseline_us: tuple[float, ...], ours_us: tuple[float, ...], scatter: float, one_run: bool) -> Ratio:
+    """`stats.ratio`: winners under each policy ask for the same ones under the others, and resampling takes long."""
+    return ratio(baseline_us, ours_us, scatter, one_run=one_run)
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

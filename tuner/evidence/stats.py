@@ -17,7 +17,8 @@ from tuner.evidence.records import Ratio
 from workers.measurement import Measurement, Policy, median_interval
 
 RESAMPLES: Final = 2_000
-_DRAWN_AT_ONCE: Final = 200
+#: Samples that are drawn at once: a report may hold thousands, of which all that are drawn would fill the memory.
+_DRAWN_AT_ONCE: Final = 50_000
 #: No finals have so few samples of a policy whose scatter they show: a replay has, where a finalist was only screened.
 _FEW: Final = 2
 CONFIDENCE: Final = 0.95
@@ -145,10 +146,11 @@ def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> flo
 
 
 def _resampled(samples: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Medians of samples drawn from these, in parts: a report may hold thousands."""
-    size = _DRAWN_AT_ONCE, len(samples)
-    parts = (samples[rng.integers(len(samples), size=size)] for _ in range(RESAMPLES // _DRAWN_AT_ONCE))
-    return np.concatenate([np.median(part, axis=1) for part in parts])
+    """Medians of as many samples drawn from these; the same whatever is drawn at once."""
+    count = len(samples)
+    rows = max(_DRAWN_AT_ONCE // count, 1)
+    sizes = (min(rows, RESAMPLES - begin) for begin in range(0, RESAMPLES, rows))
+    return np.concatenate([np.median(samples[rng.integers(count, size=(size, count))], axis=1) for size in sizes])
 
 
 def _reach(one_us: Samples, other_us: Samples, scatter: float) -> float:
