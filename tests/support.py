@@ -8,11 +8,15 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 from space.config import Config
 from space.devices import find_profile
 from space.errors import FamilyError
 from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
+from tuner.errors import NewerContent
+from tuner.evidence import codec
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from workers.kernels.source import sources_digest
@@ -117,3 +121,15 @@ def record_problem(folder: Path, configs: Sequence[Config], problem: Gemm = PROB
 def stored_key(stored: StoredMeasurement) -> tuple[str, str]:
     """The key that is unique within a study."""
     return stored.measurement.config.key, stored.measurement.stage
+
+
+def only_newer_reads(patched: pytest.MonkeyPatch, config: Config) -> None:
+    """Has stores hold a config as one that a newer version knows, and this one doesn't."""
+    read = codec.config_of
+
+    def unreadable(key: str) -> Config:
+        if key == config.key:
+            raise NewerContent("of another version")
+        return read(key)
+
+    patched.setattr(codec, "config_of", unreadable)

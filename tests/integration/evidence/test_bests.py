@@ -12,10 +12,10 @@ import pytest
 
 from space.config import Config
 from space.kinds.gemm import Gemm
-from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, only_newer_reads, study_key
 from tuner.answering.rivals import finals_of
-from tuner.errors import NewerContent, NothingMeasured
-from tuner.evidence import bests, codec, measurements, revocations, tokens
+from tuner.errors import NothingMeasured
+from tuner.evidence import bests, measurements, revocations, tokens
 from tuner.evidence.picks import bests_of
 from tuner.evidence.quick_bests import QuickBests
 from tuner.evidence.records import Author, Best, Removed, StoredMeasurement, Unreadable
@@ -54,14 +54,7 @@ def test_a_rival_that_only_a_newer_version_reads_holds_up_no_best(
     best = store.best(PROBLEM, DEVICE)
     assert best is not None
     assert best.runner_up == BURST
-    read = codec.config_of
-
-    def unreadable(key: str) -> Config:
-        if key == BURST.key:
-            raise NewerContent("of another version")
-        return read(key)
-
-    monkeypatch.setattr(codec, "config_of", unreadable)
+    only_newer_reads(monkeypatch, BURST)
     assert store.best(PROBLEM, DEVICE) == replace(best, runner_up=None)
     later = store.begin_study(study_key(), fresh=True)
     again = store.record(later.id, measured(CHAINED, 11.0, stage="final"), PROVENANCE)
@@ -79,20 +72,13 @@ def test_an_earlier_version_does_not_replace_what_it_cant_read(
         return store.set_bests(bests_of(PROBLEM, kept, 1, {}))
 
     assert tell(CHAINED, 12.0, "a") == tell(BURST, 9.0, "b") == []
-    read = codec.config_of
-
-    def unreadable(key: str) -> Config:
-        if key == BURST.key:
-            raise NewerContent("of another version")
-        return read(key)
-
     with monkeypatch.context() as earlier:
-        earlier.setattr(codec, "config_of", unreadable)
+        only_newer_reads(earlier, BURST)
         assert tell(CHAINED, 8.0, "a")[0].endswith("a newer version's, which replaced its program, stands")
     best = store.best(PROBLEM, DEVICE)
     assert best is not None
     assert best.config == BURST
-    monkeypatch.setattr(codec, "config_of", unreadable)
+    only_newer_reads(monkeypatch, BURST)
     # The same program, and one that is new, may have a version of which a value is gone.
     assert tell(CHAINED, 11.0, "b") == []
     assert tell(CHAINED, 13.0, "c") == []

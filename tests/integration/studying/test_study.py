@@ -19,10 +19,9 @@ from space.config import Config
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from tests.fleet import FakeDevice, FakeRound
-from tests.support import DEVICE, FAMILY, PROBLEM, measured, record_problem, stored_key
+from tests.support import DEVICE, FAMILY, PROBLEM, measured, only_newer_reads, record_problem, stored_key
 from tuner.answering.answers import answer
-from tuner.errors import NewerContent, NothingCorrect
-from tuner.evidence import codec
+from tuner.errors import NothingCorrect
 from tuner.evidence.models import StudyRow
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, Report, tune
@@ -100,14 +99,8 @@ def test_runs_of_one_study_at_the_same_time_end_with_the_same_best(tmp_path: Pat
 def test_what_only_a_newer_version_reads_holds_up_no_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
         tune(store, FakeDevice(), PROBLEM, Budget(candidates=8))
-        unread, read = store.measurements_of(1, "screen")[-1].measurement.config, codec.config_of
-
-        def unreadable(key: str) -> Config:
-            if key == unread.key:
-                raise NewerContent("of another version")
-            return read(key)
-
-        monkeypatch.setattr(codec, "config_of", unreadable)
+        unread = store.measurements_of(1, "screen")[-1].measurement.config
+        only_newer_reads(monkeypatch, unread)
         assert tune(store, FakeDevice(), PROBLEM, Budget(candidates=12)).best.tried == 12
 
 

@@ -14,12 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.storm_audit import audit
-from space.config import Config
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet, provenance, time_of
-from tests.support import DEVICE, FAMILY, measured
-from tuner.errors import LeaseLost, StoreError
-from tuner.evidence import codec
+from tests.support import DEVICE, FAMILY, measured, only_newer_reads
+from tuner.errors import LeaseLost
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
@@ -96,14 +94,7 @@ def test_a_config_that_this_version_can_not_read_holds_up_no_study(
     batch = hand.begin(task).propose()
     hand.announce(task, batch)
     hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
-    read = codec.config_of
-
-    def unreadable(key: str) -> Config:
-        if key == batch[0].key:
-            raise StoreError("of another version")
-        return read(key)
-
-    monkeypatch.setattr(codec, "config_of", unreadable)
+    only_newer_reads(monkeypatch, batch[0])
     assert {entry.config for entry in hand.begin(hand.claimed()).tried} == set(batch[1:])
 
 
@@ -115,14 +106,7 @@ def test_a_finalist_that_this_version_can_not_read_holds_up_no_report(
     unread, known, *_ = hand.begin(task).propose()
     screened = [measured(config, time_of(config), own) for config in (unread, known)]
     hand.report(task, [*screened, *(measured(config, 20.0, own, "final", samples=11) for config in (unread, known))])
-    read = codec.config_of
-
-    def unreadable(key: str) -> Config:
-        if key == unread.key:
-            raise StoreError("of another version")
-        return read(key)
-
-    monkeypatch.setattr(codec, "config_of", unreadable)
+    only_newer_reads(monkeypatch, unread)
     again = hand.claimed()
     past = fleet.rounds.begin(again.round_id, again.lease, provenance())
     assert past.finals_done
