@@ -1,4 +1,4 @@
-"""Stores that backups hold, as benchmarks read them."""
+"""Stores as benchmarks read them: what backups hold, or nothing."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def restored(backup: Path, folder: Path) -> Iterator[Store]:
     restore_backup(backup, url)
     with Store.open(url) as store:
         yield store
+
+
+@contextmanager
+def empty_store() -> Iterator[Path]:
+    """The file of a store that holds nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        Store.open(database_url(str(path)), create=True).close()
+        yield path
 
 
 def stores_in(folder: Path) -> Iterator[Store]:

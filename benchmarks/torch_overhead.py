@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,9 +22,8 @@ with needing_torch():
     import torch
 
 from benchmarks.published import add_out, publish
+from benchmarks.restored import empty_store
 from gemmtune.torch import configure, gemm, kernels
-from tuner.evidence.store import Store
-from tuner.settings import database_url
 
 #: Shapes of A and B; the last one is packed, and the third may use split-K.
 SHAPES = ((64, 64, 64), (16, 512, 512), (16, 512, 4096), (128, 256, 256), (33, 65, 129))
@@ -40,13 +38,8 @@ def main() -> None:
     options.add_argument("--source", help="where configs come from; by default an empty store: the model answers")
     add_out(options)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        if given.source is None:
-            empty = Path(folder) / "empty.db"
-            Store.open(database_url(str(empty)), create=True).close()
-            configure(empty)
-        else:
-            configure(given.source)
+    with empty_store() as empty:
+        configure(empty if given.source is None else given.source)
         text, slowest = measured()
         configure()
     print(text)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,11 +29,10 @@ with needing_torch():
 from benchmarks.deployed_table import mean
 from benchmarks.named import named_problems
 from benchmarks.published import add_out, publish
+from benchmarks.restored import empty_store
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
-from tuner.evidence.store import Store
-from tuner.settings import database_url
 
 #: Seconds of each problem's turns.
 TURNS_SECONDS: Final = 0.1
@@ -129,9 +127,7 @@ def main() -> None:
     given = options.parse_args()
     gpu_of_torch()
     torch.set_float32_matmul_precision("high")
-    with tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "empty.db"
-        Store.open(database_url(str(empty)), create=True).close()
+    with empty_store() as empty:
         rows = [*measured(given.problems, empty, time.monotonic() + given.seconds)]
         configure()
     text = "\n".join([HEADER, *map(str, rows)])
