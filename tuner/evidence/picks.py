@@ -259,7 +259,7 @@ def versus(baseline: Measurement, ours: Measurement, device: str, *, one_run: bo
     return _ratio(tuple(theirs), tuple(own), scatter_of(ours.policy, ours.problem_key, device), one_run)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _ratio(baseline_us: tuple[float, ...], ours_us: tuple[float, ...], scatter: float, one_run: bool) -> Ratio:
     """`stats.ratio`: winners under each policy ask for the same ones under the others, and resampling takes long."""
     return ratio(baseline_us, ours_us, scatter, one_run=one_run)
