@@ -3,7 +3,7 @@
 python -m benchmarks.unmeasured benchmarks/problems/drawn_later.json --out benchmarks/results/unmeasured_h200.md
 
 What is answered, a near problem's config or the model's first choice, is verified and timed in the first call, and
-launched where it is not slower than torch's operator. Then three programs are captured and timed in turn, each product
+launched where it is faster than torch's operator. Then three programs are captured and timed in turn, each product
 behind a small kernel: torch's own, what `gemmtune.torch` runs, and the answer, whatever it takes.
 """
 

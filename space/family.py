@@ -86,23 +86,31 @@ def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...
 
 
 def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
-    """Our own families that compile for `arch` and take the problem's kind; fallbacks if no other has a config for
-    it."""
+    """Our own families that compile for `arch` and take the problem's kind; of those that fall back on it, the ones
+    that compete for the problem, or all if no other has a config for it."""
     own = [family for family in FAMILIES.values() if family.own]
     found = [family for family in own if arch in family.targets]
+    further = [family for family in own if arch in family.fallbacks]
     if not found:
         known = ", ".join(sorted({target for family in own for target in family.targets}))
         raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")
-    if problem is not None:
-        taking = families_taking(problem.kind)
-        found = [family for family in found if family in taking]
-        if not found:
-            known = ", ".join(sorted({target for family in taking for target in family.targets}))
-            raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
-        if not _taking(found, problem, arch):
-            found = _taking([family for family in own if arch in family.fallbacks], problem, arch) or found
-    first = [] if problem is None else _taking([family for family in found if family.special], problem, arch)
-    return tuple(sorted(found, key=lambda family: (not family.grounded, family not in first, family.special)))
+    if problem is None:
+        return _in_order(found + further, [])
+    taking = families_taking(problem.kind)
+    found, further = ([family for family in some if family in taking] for some in (found, further))
+    if not found:
+        known = ", ".join(sorted({target for family in taking for target in family.targets}))
+        raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
+    if _taking(found, problem, arch):
+        found += [family for family in further if family.competes(problem)]
+    else:
+        found = _taking(further, problem, arch) or found
+    return _in_order(found, _taking([family for family in found if family.special], problem, arch))
+
+
+def _in_order(families: list[Family], first: list[Family]) -> tuple[Family, ...]:
+    """Grounded families before others, and of these the special ones that take the problem `first`."""
+    return tuple(sorted(families, key=lambda family: (not family.grounded, family not in first, family.special)))
 
 
 def _taking(families: list[Family], problem: Problem, arch: str) -> list[Family]:

@@ -27,7 +27,9 @@ class Family:
     Attributes:
         name: the name in configs, SQL and URLs, and of its folders (see `kernel` and `launcher`).
         targets: archs that its kernel compiles for.
-        fallbacks: further archs that it compiles for, where another family is faster: used there only if it is named.
+        fallbacks: further archs that it compiles for, where another family is mostly faster: used there if it is named,
+            if no other takes a problem, and beside others where it `competes`.
+        competes: whether it may be the fastest for a problem on one of its fallbacks.
         knobs: knobs in enumeration order; those that let rules filter earliest come first.
         derived: derived values in any order; they may read each other.
         rules: legal and worth rules together.
@@ -62,6 +64,7 @@ class Family:
     kernel: str = ""
     launcher: str = ""
     fallbacks: frozenset[str] = frozenset()
+    competes: Callable[[Any], bool] = lambda problem: False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", self.kernel or f"workers.kernels.{self.name}")

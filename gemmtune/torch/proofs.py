@@ -1,7 +1,7 @@
 """Proofs: a config without a measurement for a problem computes it twice on random data before a user's call runs it.
 
 Every element is compared with an f64 product of torch's, within the bound by which tuning verifies candidates. What
-nobody measured must not be slower than torch's operator either (`timings`). A kernel that hangs or leaves its memory
+nobody measured must be faster than torch's operator too (`timings`). A kernel that hangs or leaves its memory
 can still harm the process: only tuning runs candidates in a process of their own.
 """
 
@@ -81,8 +81,8 @@ def known(kernel: Kernel, problem: Gemm) -> str | None:
 
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
-    """Why a kernel must not run on a problem; empty if it may: its results are right, and what nobody measured is not
-    slower than torch's operator. Remembered unless it is `Passing`."""
+    """Why a kernel must not run on a problem; empty if it may: its results are right, and what nobody measured is
+    faster than torch's operator. Remembered unless it is `Passing`."""
     # Without the lock, which another kernel's proof may hold for seconds.
     said = known(kernel, problem)
     if said is None:

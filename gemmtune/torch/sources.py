@@ -31,7 +31,7 @@ from tuner.tables.tables import TableBests, bests_in, library_in, read_document
 
 #: Sources of configs to launch by default.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
-#: Of these, what nobody measured for the problem: it runs only where it is not slower than torch's operator.
+#: Of these, what nobody measured for the problem: it runs only where it is faster than torch's operator.
 UNMEASURED: Final = ("nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")

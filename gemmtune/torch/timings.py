@@ -25,8 +25,6 @@ from gemmtune.torch.torchs import Passing
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Strides
 
-#: What was not measured may take this many times as long as torch's operator.
-TOLERATED: Final = 1.02
 #: Blocks of each, and what one lasts at least, unless that takes more than the most launches.
 BLOCKS: Final = 7
 _BLOCK_US: Final = 300.0
@@ -35,8 +33,8 @@ _MOST_LAUNCHES: Final = 50
 _ROTATED_BYTES: Final = 256 << 20
 #: Elements of what the small kernels add to.
 _SMALL: Final = 4_096
-#: A millisecond of the fastest clock, in which the host queues a block.
-_SPIN_CYCLES: Final = 2_000_000
+#: A millisecond of the fastest clock, in which the host queues a block; and the most that is tried where it needs more.
+_SPIN_CYCLES, _MOST_SPIN_CYCLES = 2_000_000, 64_000_000
 #: What could not be compared is tried again after this time.
 _AGAIN_SECONDS: Final = 60.0
 #: Keeps the GPU busy for a number of cycles. A torch without it counts the host's time too.
@@ -68,7 +66,7 @@ def at_work() -> bool:
 def slower(
     key: str, launch: Callable[..., object], problem: Gemm, device: torch.device, strides: Mapping[str, Strides]
 ) -> str:
-    """Why torch's operator has to compute a problem, as one sentence; empty unless it is faster than a launch.
+    """Why torch's operator has to compute a problem, as one sentence; empty where a launch is faster.
 
     `Passing` where torch may not multiply as in the call any more. The current stream must not be capturing.
 
@@ -86,7 +84,7 @@ def slower(
         # The call that is waited for in the background was made when it was allowed.
         return Passing("torch multiplies f32 in full by now, and tf32 is not compared with that", _AGAIN_SECONDS)
     ratio = statistics.median(ours / torchs for ours, torchs in zip(ours_us, torchs_us, strict=True))
-    if ratio <= TOLERATED:
+    if ratio < 1.0:
         return ""
     return (f"{key} was not measured for it, and takes {statistics.median(ours_us):.2f} µs here where torch's operator "
             f"takes {statistics.median(torchs_us):.2f}")  # fmt: skip
@@ -117,14 +115,19 @@ def _block_us(arm: Callable[[Operands], None], sets: Sequence[Operands], count: 
     """Microseconds of one of `count` launches and its small kernel; the launches take the sets in turn."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     small = torch.zeros(_SMALL, device=sets[0].c.device)
-    _spin(_SPIN_CYCLES)
-    begin.record()
-    for place in range(count):
-        small.add_(1.0)
-        arm(sets[place % len(sets)])
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3 / count
+    cycles = _SPIN_CYCLES
+    while True:
+        _spin(cycles)
+        begin.record()
+        for place in range(count):
+            small.add_(1.0)
+            arm(sets[place % len(sets)])
+        end.record()
+        late = begin.query()  # the GPU may have waited for the host
+        end.synchronize()
+        if not late or cycles >= _MOST_SPIN_CYCLES:
+            return float(begin.elapsed_time(end)) * 1e3 / count
+        cycles *= 2
 
 
 def _operands(problem: Gemm, device: torch.device, strides: Mapping[str, Strides]) -> Operands:

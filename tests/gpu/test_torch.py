@@ -289,14 +289,14 @@ def test_torch_computes_until_a_config_is_proved_in_the_background() -> None:
     assert kernels.everything() == before
 
 
-@pytest.mark.parametrize("source", ["nearest", "predicted"])
-def test_what_nobody_measured_runs_where_it_is_not_slower_than_torch(
-    caplog: pytest.LogCaptureFixture, source: str
+@pytest.mark.parametrize(("source", "rows"), [("nearest", 2048), ("predicted", 1920)])
+def test_what_nobody_measured_runs_where_it_is_faster_than_torch(
+    caplog: pytest.LogCaptureFixture, source: str, rows: int
 ) -> None:
     # A tile of 8 columns reads A many times over.
-    slow = Given("sm90_wgmma", {"tile_n": 8}).find(Gemm.of(2048, 2048, 2048), "").config
+    slow = Given("sm90_wgmma", {"tile_n": 8}).find(Gemm.of(rows, 2048, 2048), "").config
     configure(Exactly(slow, source))
-    a, b = random(2048, 2048), random(2048, 2048).t()
+    a, b = random(rows, 2048), random(2048, 2048).t()
     before = len(launched())
     assert right(gemm(a, b), a, b)
     assert len(launched()) == before

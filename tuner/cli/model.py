@@ -55,7 +55,7 @@ def train(
         notes.print("training on all recordings that ship takes about 7 minutes of two processors")
     model = _trained(first, device, source, seed, db)
     beside: list[LearnedModel] = []
-    for family in (each for each in others if each.special):
+    for family in others:
         try:
             beside.append(_trained(family, device, source, seed, db))
         except ModelError as error:

@@ -143,7 +143,7 @@ class LearnedModel:
         problem_rows: (training problems, features).
         levels: (training problems,), error of the estimate, plus the median error of first choices.
         elsewhere: another device with the same multiprocessors, whose times it predicts; empty for the model's own.
-        beside: models of the families that compete with its own for few problems (`Family.special`).
+        beside: models of the families that compete with its own for some problems.
     """
 
     facts: ModelFacts

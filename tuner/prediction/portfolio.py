@@ -22,7 +22,7 @@ from space.enumerate import enumerate_space
 from space.errors import ConfigError
 from space.explain import legal_mask, worth_mask
 from space.families.common import plain_twin
-from space.family import family_named
+from space.family import families_for, family_named
 from space.kinds.gemm import Gemm
 from space.plug import Family
 from space.problem import Problem
@@ -68,11 +68,15 @@ def build_portfolio(
         shapes: number of shapes over all kinds.
     """
     chosen = dict.fromkeys(winners)
-    taken = partial(family.takes, device=limits)
+    taken = partial(_competes, family, limits)
     lists = [_named(model, family, limits, problem) for problem in _shapes(kinds, shapes, taken)]
     for place in range(NAMED):
         chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
     return tuple(config.knobs_text for config in list(chosen)[:MOST])
+
+
+def _competes(family: Family, limits: DeviceProfile, problem: Problem) -> bool:
+    return family in families_for(limits.arch.name, problem)
 
 
 def _shapes(kinds: Sequence[Problem], count: int, taken: Callable[[Problem], bool]) -> Iterator[Problem]:
@@ -145,8 +149,9 @@ def first_choice(
     Args:
         without: texts of configs that it must not be.
     """
-    taking = (each for each in (model, *model.beside) if family_named(each.facts.family).takes(problem, limits))
-    found = (_first_of(each, problem, limits, without) for each in taking)
+    competing = families_for(limits.arch.name, problem)
+    models = (each for each in (model, *model.beside) if family_named(each.facts.family) in competing)
+    found = (_first_of(each, problem, limits, without) for each in models)
     return min((one for one in found if one), key=lambda one: one.time_us, default=None)
 
 

@@ -19,6 +19,8 @@ from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, SWIZZLES
 
 #: Bytes of an element that ldmatrix can transpose (PTX ISA, ldmatrix: `.trans` takes `.b16`).
 TRANSPOSED_BYTES = 2
+#: Rows or columns of C up to which memory limits a product, and multiplications up to which its launches do.
+FEW_LINES, SHORT_PRODUCTS = 256, 2**30
 
 
 @lru_cache(maxsize=1024)
@@ -45,6 +47,22 @@ def line_elements(problem: Gemm, operand: str) -> int:
 def needs_packing(problem: Gemm, operand: str) -> bool:
     """Whether a copy pass must make the problem's `a` or `b` K-major: ldmatrix transposes only 16-bit elements."""
     return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) != TRANSPOSED_BYTES
+
+
+def reads_what_tma_can_not(problem: Gemm) -> bool:
+    """Whether the kernel reads an operand as it lies that one with TMA and wgmma packs first, and the product is so
+    short, or has so few rows or columns, that packing may take longer than mma.sync does.
+
+    TMA needs lines at multiples of 16 bytes, and wgmma transposes only 16-bit elements.
+    """
+    products = problem.batch * problem.m * problem.n * problem.k
+    if min(problem.m, problem.n) > FEW_LINES and products > SHORT_PRODUCTS:
+        return False
+    transposes = input_bytes(problem) == TRANSPOSED_BYTES
+    return any(
+        copy_bytes(problem, operand) < VECTOR_BYTES or (lies_mn_major(problem, operand) and not transposes)
+        for operand in "ab" if not needs_packing(problem, operand)
+    )  # fmt: skip
 
 
 def pitch_bytes(problem: Gemm, operand: str) -> int:

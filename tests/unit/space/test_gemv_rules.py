@@ -213,7 +213,8 @@ def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers()
     def names(shape: str, layout: str = "nt") -> list[str]:
         return [family.name for family in families_for("sm_90a", Gemm.parse(shape, "bf16", layout))]
 
-    assert names("1x4096x4096") == names("4x64x64", "tt") == ["sm90_wgmma", "gemv"]
+    assert names("1x4096x4096") == names("4x64x64", "nt") == ["sm90_wgmma", "gemv"]
+    assert names("4x64x64", "tt") == ["sm90_wgmma", "gemv", "mma_sync"]
     assert names("5x4096x4096") == names("1x64x64", "nn") == ["sm90_wgmma"]
     assert family_for("sm_90a").name == "sm90_wgmma"
 
