@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from space.arch import LINE_BYTES, VECTOR_BYTES
+from space.arch import LINE_BYTES, VECTOR_BYTES, WORD_BYTES
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.families.common import epilogue_constants, input_bytes, rows_anywhere
@@ -17,8 +17,9 @@ from space.knobs import KnobValue
 from space.layouts.banks import access
 from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, SWIZZLES
 
-#: Bytes of an element that ldmatrix can transpose (PTX ISA, ldmatrix: `.trans` takes `.b16`).
-TRANSPOSED_BYTES = 2
+#: Bytes of an element that no load transposes: `ldmatrix.trans` takes 16-bit elements (PTX ISA, ldmatrix: `.b16`), and
+#: those of 32 bits are whole words of a fragment.
+PACKED_BYTES = 1
 
 
 @lru_cache(maxsize=1024)
@@ -43,8 +44,8 @@ def line_elements(problem: Gemm, operand: str) -> int:
 
 
 def needs_packing(problem: Gemm, operand: str) -> bool:
-    """Whether a copy pass must make the problem's `a` or `b` K-major: ldmatrix transposes only 16-bit elements."""
-    return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) != TRANSPOSED_BYTES
+    """Whether a copy pass must make the problem's `a` or `b` K-major: no load transposes 8-bit elements."""
+    return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) == PACKED_BYTES
 
 
 def pitch_bytes(problem: Gemm, operand: str) -> int:
@@ -76,6 +77,12 @@ def mn_major(c: Columns, operand: str) -> BoolColumn:
     """Whether the kernel's `a` or `b` is MN-major."""
     other = "b" if operand == "a" else "a"
     return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, other), lies_mn_major(c.problem, operand))
+
+
+@lru_cache(maxsize=1024)
+def loaded_by_words(problem: Gemm, operand: str) -> bool:
+    """Whether lanes load fragments of the problem's `a` or `b` word by word: those of 32 bits that lie MN-major."""
+    return lies_mn_major(problem, operand) and input_bytes(problem) == WORD_BYTES
 
 
 def conflict_degree(span_bytes: int, *, swizzled: bool) -> int:

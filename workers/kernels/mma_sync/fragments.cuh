@@ -1,4 +1,4 @@
-// Fragments: what a warp's lanes hold of A and B for one step of K, loaded by ldmatrix.
+// Fragments: what a warp's lanes hold of A and B for one step of K, loaded by ldmatrix, or word by word.
 #pragma once
 
 #include "common/types.cuh"
@@ -15,7 +15,7 @@ struct Fragments {
 ///
 /// Four matrices make 16 rows of one step: two of rows by two of K. In A they are numbered down the rows first, in B
 /// along K first, which puts them into the registers in the order of mma.sync's fragments.
-template <class Op, int kBlocks, bool kRowsFirst>
+template <class Op, int kBlocks, bool kRowsFirst, bool kByWords = Op::kByWords>
 struct FragmentRows {
     static constexpr int kStepElements = kInstructionKBytes / Op::kElementBytes;
 
@@ -37,6 +37,19 @@ struct FragmentRows {
         }
     }
 
+    /// Loads the matrices of block `block` at a step.
+    __device__ __forceinline__ void load(const unsigned char* tile, int block, int step, u32& m0, u32& m1, u32& m2,
+                                         u32& m3) const {
+        ldmatrix_x4<Op::kMnMajor>(m0, m1, m2, m3, smem_address(tile) + at(block, step));
+    }
+
+    /// Loads those of its first eight rows.
+    __device__ __forceinline__ void load_half(const unsigned char* tile, int block, int step, u32& m0, u32& m1) const {
+        static_assert(!kRowsFirst, "matrices along K come first");
+        ldmatrix_x2<Op::kMnMajor>(m0, m1, smem_address(tile) + at(block, step));
+    }
+
+private:
     /// Offset in the tile of this lane's row of block `block` at a step. K-major steps of one span differ in the bits
     /// that the swizzle flips.
     __device__ __forceinline__ u32 at(int block, int step) const {
@@ -50,35 +63,74 @@ struct FragmentRows {
     }
 };
 
+/// MN-major words: a matrix is eight rows by four k, of which lane t loads row t/4 and k t%4.
+///
+/// The same eight rows of the next span, and of the other half of K, have the same place in their lines: a lane needs
+/// one offset for each eight rows of a span.
+template <class Op, int kBlocks, bool kRowsFirst>
+struct FragmentRows<Op, kBlocks, kRowsFirst, true> {
+    static constexpr int kPerSpan = Op::kSpanBytes / kPairBytes;
+    static constexpr int kOffsets = kPerSpan < 2 * kBlocks ? kPerSpan : 2 * kBlocks;
+    static constexpr int kStepLines = kInstructionKBytes / Op::kElementBytes;
+
+    u32 rows[kOffsets];  // offsets in the tile at step 0
+
+    __device__ __forceinline__ explicit FragmentRows(int first) {
+        const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+        for (int eight = 0; eight < kOffsets; ++eight) {
+            const int row = first + 8 * eight + lane / 4, group = row / 4;
+            const int line = group / Op::kGroups * Op::kLines + lane % 4;
+            rows[eight] = Op::place(line, group % Op::kGroups) + row % 4 * Op::kElementBytes;
+        }
+    }
+
+    __device__ __forceinline__ void load(const unsigned char* tile, int block, int step, u32& m0, u32& m1, u32& m2,
+                                         u32& m3) const {
+        m0 = word(tile, 2 * block, 0, step);
+        (kRowsFirst ? m2 : m1) = word(tile, 2 * block, 1, step);
+        (kRowsFirst ? m1 : m2) = word(tile, 2 * block + 1, 0, step);
+        m3 = word(tile, 2 * block + 1, 1, step);
+    }
+
+    __device__ __forceinline__ void load_half(const unsigned char* tile, int block, int step, u32& m0, u32& m1) const {
+        m0 = word(tile, 2 * block, 0, step);
+        m1 = word(tile, 2 * block, 1, step);
+    }
+
+private:
+    __device__ __forceinline__ u32 word(const unsigned char* tile, int eight, int half_k, int step) const {
+        const int lines = eight / kOffsets * Op::kLines + step * kStepLines + half_k * kStepLines / 2;
+        return *reinterpret_cast<const u32*>(tile + rows[eight % kOffsets] + lines * Op::kSpanBytes);
+    }
+};
+
 /// Loads the fragments of this warp.
 template <class Config>
 struct FragmentLoad {
     using S = Shape<Config>;
-    using A = typename S::A;
-    using B = typename S::B;
     static constexpr int kPairs = ceil_div(S::kBlocksN, 2);
 
-    FragmentRows<A, S::kBlocksM, true> a;
-    FragmentRows<B, kPairs, false> b;
+    FragmentRows<typename S::A, S::kBlocksM, true> a;
+    FragmentRows<typename S::B, kPairs, false> b;
 
     __device__ __forceinline__ FragmentLoad(int first_row, int first_column) : a(first_row), b(first_column) {}
 
     /// Loads step `step` of a stage.
     __device__ __forceinline__ void load(const typename SharedMemory<Config>::Stage& stage, int step,
                                          Fragments<Config>& to) const {
-        const u32 tile_a = smem_address(stage.a), tile_b = smem_address(stage.b);
 #pragma unroll
         for (int i = 0; i < S::kBlocksM; ++i) {
-            ldmatrix_x4<A::kMnMajor>(to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3], tile_a + a.at(i, step));
+            a.load(stage.a, i, step, to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3]);
         }
 #pragma unroll
         for (int pair = 0; pair < S::kBlocksN / 2; ++pair) {
-            ldmatrix_x4<B::kMnMajor>(to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
-                                     to.b[2 * pair + 1][1], tile_b + b.at(pair, step));
+            b.load(stage.b, pair, step, to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
+                   to.b[2 * pair + 1][1]);
         }
         if constexpr (S::kBlocksN % 2) {
             constexpr int kLast = S::kBlocksN - 1;
-            ldmatrix_x2<B::kMnMajor>(to.b[kLast][0], to.b[kLast][1], tile_b + b.at(kLast / 2, step));
+            b.load_half(stage.b, kLast / 2, step, to.b[kLast][0], to.b[kLast][1]);
         }
     }
 };

@@ -14,6 +14,8 @@ constexpr int kInstructionN = 8;
 constexpr int kInstructionKBytes = 32;
 /// Bytes of a row of an 8x8 matrix; copies and swizzles keep them together.
 constexpr int kGroupBytes = 16;
+/// Bytes of eight words: of two groups.
+constexpr int kPairBytes = 32;
 /// Bytes after which every swizzle of TMA repeats; it applies it to addresses, not to offsets in a tile.
 constexpr int kSwizzleBytes = 1024;
 
@@ -24,13 +26,16 @@ enum class Copies { kCpAsync, kTma };
 ///
 /// K-major: a line holds consecutive K of one row. MN-major: a line holds consecutive rows of one k. Where a row of the
 /// tile is longer than a span, the spans follow one another, all lines of the first before those of the second. Within
-/// a line, groups of 16 bytes are swizzled so that eight consecutive lines have the same group in different banks.
+/// a line, groups of 16 bytes are swizzled so that eight consecutive lines have the same group in different banks; of
+/// MN-major words, pairs of groups so that four consecutive lines have the same pair in different banks.
 template <int kRows_, int kDepth_, int kElementBytes_, bool kMnMajor_, bool kSwizzled_>
 struct Operand {
     static constexpr int kRows = kRows_;
     static constexpr int kDepth = kDepth_;
     static constexpr int kElementBytes = kElementBytes_;
     static constexpr bool kMnMajor = kMnMajor_;
+    /// Whether lanes load fragments word by word: ldmatrix transposes only 16-bit elements.
+    static constexpr bool kByWords = kMnMajor && kElementBytes == 4;
     static constexpr int kAlongBytes = (kMnMajor ? kRows : kDepth) * kElementBytes;
     static constexpr int kSpanBytes = kAlongBytes % 128 == 0  ? 128
                                       : kAlongBytes % 64 == 0 ? 64
@@ -45,10 +50,16 @@ struct Operand {
 
     static_assert(kAlongBytes % kGroupBytes == 0, "whole groups of 16 bytes");
     static_assert(kLines % 8 == 0, "a span holds whole 8x8 matrices");
-    static_assert(!kMnMajor || kElementBytes == 2, "ldmatrix transposes only 16-bit elements");
+    static_assert(!kMnMajor || kElementBytes == 2 || kByWords, "8-bit elements of one k share no word of a fragment");
 
     /// Byte offset in the tile of group `group` of line `line`; lines of all spans are counted through.
     __device__ __forceinline__ static u32 place(int line, int group) {
+        // Lanes read the eight words of a pair of groups of four lines at once. The place of a pair depends on the line
+        // modulo 4 alone: both halves of K of a step have one address, and the loads no bank conflicts.
+        if constexpr (kByWords && kSwizzled_) {
+            const u32 plain = line * kSpanBytes + group * kGroupBytes;
+            return plain ^ (plain >> 7 & (kSpanBytes / kPairBytes - 1)) * kPairBytes;
+        }
         return kSwizzled_ ? swizzled<kSpanBytes>(line, group) : u32(line * kSpanBytes + group * kGroupBytes);
     }
 };
