@@ -32,8 +32,8 @@ from workers.kernels.source import source_of_family
 FAMILY = family_named("mma_sync")
 #: Files whose replacements come first.
 _REPLACED = ("common/types.cuh", *(f"ptx/{name}.cuh" for name in
-             ("atomic", "barrier", "convert", "cp_async", "ldmatrix", "matrix", "mbarrier", "mma_sync", "setmaxnreg",
-              "tid", "tma", "tma_cta")))  # fmt: skip
+             ("atomic", "barrier", "convert", "cp_async", "ld_shared", "ldmatrix", "matrix", "mbarrier", "mma_sync",
+              "setmaxnreg", "tid", "tma", "tma_cta")))  # fmt: skip
 #: Bytes around every array that nothing may write, and that no result may depend on.
 _MARGIN = 512
 
@@ -93,9 +93,7 @@ def program(cases: Sequence[Case], folder: Path, faults: Sequence[tuple[str, str
     Args:
         faults: for each case, a passage of the text and what stands in its place.
     """
-    replacements = "".join((HEADERS / name).read_text() for name in ("ptx_on_cpu.h", "mma_sync_on_cpu.h"))
-    flat = flatten("mma_sync/tma_entry.cuh", dict.fromkeys(_REPLACED, "//"))
-    head, kernel = flatten("replacements", {"replacements": replacements}), flat[: flat.rindex("#line")]
+    head, kernel = _texts()
     parts = [head] if faults else [head, kernel]
     for number, case in enumerate(cases):
         constants = FAMILY.compile_constants(case.problem, case.config, case.device)
@@ -112,6 +110,25 @@ def program(cases: Sequence[Case], folder: Path, faults: Sequence[tuple[str, str
             own = f"namespace fault{number} {{\n{kernel.replace(old, new)}{own}\n}}"
         parts.append(own)
     return compiled("\n".join(parts), folder)
+
+
+def word_offsets(rows: int, folder: Path) -> np.ndarray:
+    """Where each lane of a warp reads its word of the first eight rows of a tile of MN-major tf32, in bytes."""
+    entry = f"""extern "C" void offsets(u32* to) {{
+        for (threadIdx.x = 0; threadIdx.x < kWarpSize; ++threadIdx.x) {{
+            to[threadIdx.x] = FragmentRows<Operand<{rows}, 16, 4, true, true>, 1, true>(0).rows[0];
+        }}
+    }}"""
+    found = np.zeros(32, np.uint32)
+    compiled("\n".join((*_texts(), entry)), folder).offsets(ctypes.c_void_p(found.ctypes.data))
+    return found
+
+
+def _texts() -> tuple[str, str]:
+    """What replaces `ptx/`, and the kernel's text without its entry."""
+    replacements = "".join((HEADERS / name).read_text() for name in ("ptx_on_cpu.h", "mma_sync_on_cpu.h"))
+    flat = flatten("mma_sync/tma_entry.cuh", dict.fromkeys(_REPLACED, "//"))
+    return flatten("replacements", {"replacements": replacements}), flat[: flat.rindex("#line")]
 
 
 class Run:

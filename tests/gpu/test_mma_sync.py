@@ -45,10 +45,11 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
         yield opened
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "tf32"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layout: str) -> None:
-    problem = Gemm.parse(shape, "bf16", layout)
+def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layout: str, dtype: str) -> None:
+    problem = Gemm.parse(shape, dtype, layout)
     profile = worker.facts.profile
     configs = [config for config in map(FAMILY.config, CORNERS) if is_legal(FAMILY, problem, config, profile)]
     measured = list(worker.begin(problem).screen(configs))

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import WARP_THREADS, WORD_BYTES
+from space.arch import LINE_BYTES, WARP_THREADS, WORD_BYTES
 from space.columns import Columns, Derived, IntColumn
 from space.families.common import SEMAPHORE_BYTES, counted, extent_m, extent_n, input_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
@@ -19,6 +19,8 @@ from space.instructions.wgmma import WARPGROUP_THREADS
 #: Rows and columns of one instruction, whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of 16-bit, m16n8k32 of
 #: 8-bit types).
 INSTRUCTION_M, INSTRUCTION_N = 16, 8
+#: Rows of a fragment that one register of all lanes holds, and rows of 32-bit elements in the longest line of a span.
+MATRIX_ROWS, WORD_SPAN_ROWS = 8, LINE_BYTES // WORD_BYTES
 #: Registers that setmaxnreg leaves a thread of a producer warpgroup.
 PRODUCER_REGISTERS: Final = 24
 #: A producer warpgroup gives up registers if a multiprocessor has at least this many multiplying threads, and if every
@@ -76,11 +78,20 @@ def _fragment_registers(c: Columns) -> IntColumn:
     return column
 
 
+def _addresses(c: Columns, rows: IntColumn) -> IntColumn:
+    """Addresses of a warp's rows of an operand that is MN-major: one for 16 rows, or for words one for each eight rows
+    of a span, of which a line holds 32 rows."""
+    if input_bytes(c.problem) == WORD_BYTES:
+        return np.minimum(rows // MATRIX_ROWS, WORD_SPAN_ROWS // MATRIX_ROWS)
+    column: IntColumn = -(-rows // INSTRUCTION_M)
+    return column
+
+
 def _held_registers(c: Columns) -> IntColumn:
-    """Sums, twice if they are promoted; the fragments of the step at work and of the next; and an address for every 16
-    rows of an operand that is MN-major."""
+    """Sums, twice if they are promoted; the fragments of the step at work and of the next; and the addresses of
+    operands that are MN-major."""
     sums = 2 if c.problem.numerics == "promoted" else 1
-    addresses = c["a_mn_major"] * (c["warp_m"] // INSTRUCTION_M) + c["b_mn_major"] * -(-c["warp_n"] // INSTRUCTION_M)
+    addresses = c["a_mn_major"] * _addresses(c, c["warp_m"]) + c["b_mn_major"] * _addresses(c, c["warp_n"])
     column: IntColumn = sums * c["accumulator_registers"] + 2 * c["fragment_registers"] + addresses
     return column
 

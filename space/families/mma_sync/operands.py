@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from space.arch import LINE_BYTES, VECTOR_BYTES
+from space.arch import LINE_BYTES, VECTOR_BYTES, WORD_BYTES
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.families.common import epilogue_constants, input_bytes, rows_anywhere
@@ -17,8 +17,9 @@ from space.knobs import KnobValue
 from space.layouts.banks import access
 from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, SWIZZLES
 
-#: Bytes of an element that ldmatrix can transpose (PTX ISA, ldmatrix: `.trans` takes `.b16`).
-TRANSPOSED_BYTES = 2
+#: Bytes of an element that no load transposes: `ldmatrix.trans` takes 16-bit elements (PTX ISA, ldmatrix: `.b16`), and
+#: those of 32 bits are whole words of a fragment.
+PACKED_BYTES = 1
 #: Rows or columns of C up to which memory limits a product, and multiplications up to which its launches do.
 FEW_LINES, SHORT_PRODUCTS = 256, 2**30
 
@@ -45,8 +46,8 @@ def line_elements(problem: Gemm, operand: str) -> int:
 
 
 def needs_packing(problem: Gemm, operand: str) -> bool:
-    """Whether a copy pass must make the problem's `a` or `b` K-major: ldmatrix transposes only 16-bit elements."""
-    return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) != TRANSPOSED_BYTES
+    """Whether a copy pass must make the problem's `a` or `b` K-major: no load transposes 8-bit elements."""
+    return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) == PACKED_BYTES
 
 
 def reads_what_tma_can_not(problem: Gemm) -> bool:
@@ -58,9 +59,8 @@ def reads_what_tma_can_not(problem: Gemm) -> bool:
     products = problem.batch * problem.m * problem.n * problem.k
     if min(problem.m, problem.n) > FEW_LINES and products > SHORT_PRODUCTS:
         return False
-    transposes = input_bytes(problem) == TRANSPOSED_BYTES
     return any(
-        copy_bytes(problem, operand) < VECTOR_BYTES or (lies_mn_major(problem, operand) and not transposes)
+        copy_bytes(problem, operand) < VECTOR_BYTES or loaded_by_words(problem, operand)
         for operand in "ab" if not needs_packing(problem, operand)
     )  # fmt: skip
 
@@ -94,6 +94,12 @@ def mn_major(c: Columns, operand: str) -> BoolColumn:
     """Whether the kernel's `a` or `b` is MN-major."""
     other = "b" if operand == "a" else "a"
     return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, other), lies_mn_major(c.problem, operand))
+
+
+@lru_cache(maxsize=1024)
+def loaded_by_words(problem: Gemm, operand: str) -> bool:
+    """Whether lanes load fragments of the problem's `a` or `b` word by word: those of 32 bits that lie MN-major."""
+    return lies_mn_major(problem, operand) and input_bytes(problem) == WORD_BYTES
 
 
 def conflict_degree(span_bytes: int, *, swizzled: bool) -> int:

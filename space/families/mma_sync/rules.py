@@ -21,7 +21,14 @@ from space.families.common import (
 )
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
-from space.families.mma_sync.operands import block_scaled, copy_bytes, instruction, needs_packing, pitch_bytes
+from space.families.mma_sync.operands import (
+    block_scaled,
+    copy_bytes,
+    instruction,
+    loaded_by_words,
+    needs_packing,
+    pitch_bytes,
+)
 from space.instructions import mma_sync, tma
 from space.rules import Rule
 
@@ -144,6 +151,11 @@ def _narrowest_copy(c: Columns) -> int:
     return min(copy_bytes(c.problem, operand) for operand in "ab")
 
 
+def _by_words(c: Columns) -> list[str]:
+    """The problem's operands whose fragments are loaded word by word."""
+    return [operand.upper() for operand in "ab" if loaded_by_words(c.problem, operand)]
+
+
 def _longest_line(c: Columns) -> int:
     """Bytes of the longest line of both operands."""
     return max(pitch_bytes(c.problem, operand) for operand in "ab")
@@ -221,6 +233,12 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("copies",),
          lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(_narrowest_copy(c) >= tma.STRIDE_STEP_BYTES),
          lambda c: f"rows start at multiples of {_narrowest_copy(c)} B: use cp_async"),
+    Rule("copies.words", "TMA copies operands of 32 bits only where they lie along K",
+         f"{_KERNEL}/shape.cuh: TMA has no swizzle by which lanes load transposed words without bank conflicts",
+         ("copies",),
+         lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(not _by_words(c)),
+         lambda c: f"{c.problem.layout} with {' and '.join(_by_words(c))} of {c.problem.dtype_a} not along K: use "
+                   "cp_async"),
     Rule("copies.line", f"cp_async copies lines of at most {MAX_LINE_BYTES:,} bytes", f"{_KERNEL}/copy.cuh",
          ("copies",), lambda c: (c["copies"] == COPIES_TMA) | np.bool_(_longest_line(c) <= MAX_LINE_BYTES),
          lambda c: f"lines of {_longest_line(c):,} B: multiply parts of them, or use another layout"),

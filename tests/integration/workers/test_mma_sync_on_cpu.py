@@ -7,12 +7,14 @@ the two. The GPU runs the same text in `tests/gpu/test_mma_sync.py`. Needs a C++
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from space.devices import profile_named
-from tests.mma_sync_on_cpu import FAMILY, Case, Run, program
+from space.layouts.banks import access
+from tests.mma_sync_on_cpu import FAMILY, Case, Run, program, word_offsets
 from tests.on_cpu import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -33,6 +35,15 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("9x90x131", "bf16", "nn", 1, "beta", SMALL | {"swap_ab": 1, "tile_n": 16, "split_k": 3, "stages": 3}),
     ("70x20x500", "fp16", "tn", 1, "alpha+bias", SMALL | {"swap_ab": 1, "split_k": 6, "raster": "along_n"}),
     ("33x66x45", "tf32", "nn", 1, "none", SMALL | {"tile_k": 16, "raster_group": 1, "blocks_per_sm": 2}),
+    # MN-major words: spans of 128, 64 and 32 bytes, several of them a warp, halves of 16 rows, copies of 4 to 16 bytes.
+    ("70x77x70", "tf32", "tn", 2, "alpha+beta",
+     SMALL | {"tile_m": 64, "tile_n": 64, "warps_m": 2, "warps_n": 2, "stages": 2}),
+    ("66x70x45", "tf32", "tt", 1, "bias+relu", SMALL | {"tile_m": 128, "tile_n": 16, "warps_m": 2, "tile_k": 16}),
+    ("36x100x72", "tf32", "nn", 1, "none", SMALL | {"tile_n": 48, "warps_n": 2, "persistent": 1}),
+    ("4x202x131", "tf32", "nn", 2, "none",
+     SMALL | {"swap_ab": 1, "tile_m": 96, "warps_m": 2, "tile_n": 8, "split_k": 2}),
+    ("9x70x100", "tf32", "tt", 1, "alpha", SMALL | {"swap_ab": 1, "tile_n": 16, "swizzle": 0}),
+    ("100x33x200", "tf32", "tn", 1, "none", STREAMED | {"tile_m": 96, "tile_n": 48}),
     ("65x34x96", "tf32", "nt", 2, "alpha+beta",
      SMALL | {"warps_m": 2, "tile_k": 64, "persistent": 1, "raster_group": 2}),
     ("20x50x200", "fp8_e4m3,fp8_e4m3,bf16,f32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "swizzle": 0}),
@@ -58,7 +69,7 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("32x40x72", "fp16", "tt", 2, "alpha+relu", TMA | {"tile_k": 128, "stages": 2, "persistent": 1}),
     ("16x90x136", "bf16", "nt", 1, "beta", TMA | {"swap_ab": 1, "tile_n": 16, "split_k": 3, "swizzle": 0}),
     ("64x36x96", "tf32", "nt", 2, "alpha+beta", TMA | {"tile_k": 64, "persistent": 1, "raster": "along_n"}),
-    ("33x66x48", "tf32", "nn", 1, "none", TMA | {"tile_k": 16, "blocks_per_sm": 2}),
+    ("33x66x48", "tf32", "nt", 1, "none", TMA | {"tile_k": 16, "blocks_per_sm": 2}),
     ("20x40x336", "fp8_e5m2,fp8_e4m3,fp8_e5m2,f32_promoted", "nn", 2, "none", TMA | {"tile_k": 64, "stages": 5}),
     ("40x32x250", "int8", "tn", 1, "none", TMA | {"tile_k": 128, "stages": 2, "split_k": 2}),
     ("130x140x136", "bf16", "nt", 1, "none",
@@ -110,6 +121,8 @@ FAULT_CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("100x33x200", "bf16", "nt", 1, "none", STREAMED | {"tile_n": 64}),
     ("40x72x328", "bf16", "nt", 1, "none", TMA | {"warps_n": 2, "persistent": 1}),
     ("72x72x136", "bf16", "tn", 1, "none", TMA | {"tile_m": 96, "tile_n": 48}),
+    ("40x72x72", "tf32", "nn", 1, "none", SMALL | {"tile_n": 48, "warps_n": 2}),
+    ("72x40x72", "tf32", "tt", 1, "none", SMALL | {"tile_m": 64}),
 ]
 UNFENCED = "a stage released without a fence"
 _WAIT = "cp_async_wait_group<Config::kStages - 2>();"
@@ -125,7 +138,16 @@ FAULTS = [
     ("neighbouring k exchanged", "rows[block] = Op::place(line,", "rows[block] = Op::place(line ^ kRowsFirst,", 1),
     ("rows of a fragment swapped", "half_row = kRowsFirst ? matrix % 2 : matrix / 2", "half_row = matrix / 2", 0),
     ("halves of K swapped in B", "half_k = kRowsFirst ? matrix / 2 : matrix % 2", "half_k = matrix / 2", 0),
-    ("fragments not transposed", "ldmatrix_x4<A::kMnMajor>", "ldmatrix_x4<false>", 1),
+    ("fragments not transposed", "ldmatrix_x4<Op::kMnMajor>", "ldmatrix_x4<false>", 1),
+    ("words copied swizzled, read plain", "rows[eight] = Op::place(line, group % Op::kGroups) +",
+     "rows[eight] = line * Op::kSpanBytes + group % Op::kGroups * kGroupBytes +", 8),
+    ("neighbouring k of words exchanged", "Op::kLines + lane % 4;", "Op::kLines + (lane % 4 ^ 1);", 7),
+    ("every word the first of its group", " + row % 4 * Op::kElementBytes;", ";", 7),
+    ("halves of K of words swapped", "half_k * kStepLines / 2", "(1 - half_k) * kStepLines / 2", 7),
+    ("words of A along K first", "(kRowsFirst ? m2 : m1)", "m1", 8),
+    ("every span of words the first", "eight / kOffsets * Op::kLines + step", "step", 8),
+    ("half of a half block", "m1 = word(tile, 2 * block, 1, step);\n    }\n\nprivate",
+     "m1 = word(tile, 2 * block, 0, step);\n    }\n\nprivate", 7),
     ("stale register buffer", "products(held[kStep % 2], d);", "products(held[0], d);", 0),
     ("first step of the next stage read from this one", "kStep == kLast ? next : stage", "stage", 0),
     ("edge of K not masked", "line_inside && left > 0", "line_inside", 0),
@@ -160,6 +182,13 @@ FAULTS = [
     ("every span the first", "const int along = span * (", "const int along = 0 * (", 6),
     ("sums not cleared", "        sums.clear();\n        Sums<Config> recent;", "        Sums<Config> recent;", 1),
 ]
+
+
+@pytest.mark.parametrize(("rows", "span"), [(32, 128), (96, 128), (48, 64), (16, 64), (8, 32)])
+def test_lanes_load_words_without_bank_conflicts(rows: int, span: int, tmp_path: Path) -> None:
+    offsets = word_offsets(rows, tmp_path)
+    assert (np.unique(offsets // span, return_counts=True)[1] == [8] * 4).all()
+    assert access(offsets, 4).degree == 1
 
 
 @pytest.fixture(scope="module")

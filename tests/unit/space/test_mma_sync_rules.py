@@ -49,6 +49,10 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("copies.tma", A100, SQUARE, {"copies": "tma"}, "sm_80 has no TMA: use cp_async"),
     ("copies.pitch", RTX_5090, Gemm.of(64, 64, 4100), {"copies": "tma"},
      "rows start at multiples of 8 B: use cp_async"),
+    ("copies.words", RTX_5090, Gemm.of(64, 64, 64, "tf32", "nn"), {"copies": "tma"},
+     "nn with B of tf32 not along K: use cp_async"),
+    ("copies.words", RTX_5090, Gemm.of(64, 64, 64, "tf32", "tn"), {"copies": "tma", "swap_ab": 1},
+     "tn with A and B of tf32 not along K: use cp_async"),
     ("copies.line", A100, Gemm.of(64, 64, 2**30), {}, "lines of 2,147,483,648 B"),
     ("copies.line", A100, Gemm.of(2**30, 64, 64, layout="tn"), {}, "lines of 2,147,483,648 B"),
     ("copies.swizzle", RTX_5090, SQUARE, {"copies": "tma", "tile_n": 8, "warps_n": 1}, "tile_n 8 by 64 B of K"),
@@ -100,6 +104,7 @@ def test_each_limit_is_stated_with_its_numbers(
     ("device", "problem", "said"),
     [
         (A100, Gemm.of(4096, 4096, 4096, layout="nn"), "192 sums + 2·40 of fragments + 6 addresses = 278 held, "),
+        (A100, Gemm.of(4096, 4096, 4096, "tf32", "tn"), "192 sums + 2·40 of fragments + 8 addresses = 280 held, "),
         (RTX_5090, Gemm.of(4096, 4096, 4096, "fp8_e4m3_promoted"), "2·192 sums + 2·40 of fragments = 464 held, "),
     ],
 )
@@ -243,12 +248,13 @@ def test_the_nearest_legal_change_is_legal(knobs: dict[str, object]) -> None:
     assert said.change.count("=") <= 2
 
 
-#: Narrower copies by what rows are multiples of; 8- and 32-bit operands that do not lie along K are packed.
+#: Narrower copies by what rows are multiples of; 8-bit operands that do not lie along K are packed.
 COPIES = [
     ("4096x4096x4096", "bf16", "nt", (16, 16), False), ("64x64x4100", "bf16", "nt", (8, 8), False),
     ("64x66x4098", "bf16", "nn", (4, 4), False), ("63x65x4097", "bf16", "tn", (2, 2), False),
     ("64x64x77", "int8", "nt", (1, 1), False), ("64x64x77", "tf32", "nt", (4, 4), False),
-    ("64x64x77", "int8", "tn", (16, 16), True), ("64x63x77", "tf32", "nn", (4, 16), True),
+    ("64x64x77", "int8", "tn", (16, 16), True), ("64x63x77", "tf32", "nn", (4, 4), False),
+    ("64x62x77", "tf32", "tn", (16, 8), False),
 ]  # fmt: skip
 
 
@@ -278,6 +284,16 @@ def test_every_problem_keeps_candidates_and_the_estimate_ranks_them(card: str, s
     assert (ranked.estimates_us > 0).all()
     assert ranked.config(0)["swap_ab"] == int(problem.m == 1)
     assert is_legal(FAMILY, problem, ranked.config(0), device)
+
+
+def test_words_not_along_k_take_an_address_for_each_eight_rows_of_a_span() -> None:
+    def addresses(layout: str, **knobs: object) -> int:
+        problem = Gemm.of(4096, 4096, 4096, "tf32", layout)
+        derived = FAMILY.derive(problem, FAMILY.config({"warps_m": 1, "warps_n": 1} | knobs), A100)
+        return derived["held_registers"] - derived["accumulator_registers"] - 2 * derived["fragment_registers"]
+
+    assert (addresses("nt"), addresses("nn"), addresses("tt"), addresses("tn")) == (0, 4, 4, 8)
+    assert (addresses("nn", tile_n=8), addresses("nn", tile_n=16), addresses("tt", tile_m=16)) == (1, 2, 2)
 
 
 def test_f16_sums_take_half_of_the_registers() -> None:

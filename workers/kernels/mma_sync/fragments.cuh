@@ -1,8 +1,9 @@
-// Fragments: what a warp's lanes hold of A and B for one step of K, loaded by ldmatrix.
+// Fragments: what a warp's lanes hold of A and B for one step of K, loaded by ldmatrix, or word by word.
 #pragma once
 
 #include "common/types.cuh"
 #include "mma_sync/shape.cuh"
+#include "ptx/ld_shared.cuh"
 #include "ptx/ldmatrix.cuh"
 
 template <class Config>
@@ -37,6 +38,19 @@ struct FragmentRows {
         }
     }
 
+    /// Loads the matrices of block `block` at a step.
+    __device__ __forceinline__ void load(u32 tile, int block, int step, u32& m0, u32& m1, u32& m2,
+                                         u32& m3) const {
+        ldmatrix_x4<Op::kMnMajor>(m0, m1, m2, m3, tile + at(block, step));
+    }
+
+    /// Loads those of its first eight rows.
+    __device__ __forceinline__ void load_half(u32 tile, int block, int step, u32& m0, u32& m1) const {
+        static_assert(!kRowsFirst, "matrices along K come first");
+        ldmatrix_x2<Op::kMnMajor>(m0, m1, tile + at(block, step));
+    }
+
+private:
     /// Offset in the tile of this lane's row of block `block` at a step. K-major steps of one span differ in the bits
     /// that the swizzle flips.
     __device__ __forceinline__ u32 at(int block, int step) const {
@@ -50,16 +64,57 @@ struct FragmentRows {
     }
 };
 
+/// MN-major words: a matrix is eight rows by four k, of which lane t loads row t/4 and k t%4.
+///
+/// The same eight rows of the next span, and of the other half of K, have the same place in their lines: a lane needs
+/// one offset for each eight rows of a span.
+template <int kRows, int kDepth, bool kSwizzled, int kBlocks, bool kRowsFirst>
+struct FragmentRows<Operand<kRows, kDepth, sizeof(u32), true, kSwizzled>, kBlocks, kRowsFirst> {
+    using Op = Operand<kRows, kDepth, sizeof(u32), true, kSwizzled>;
+    static constexpr int kPerSpan = Op::kGroups / 2;
+    static constexpr int kOffsets = kPerSpan < 2 * kBlocks ? kPerSpan : 2 * kBlocks;
+    static constexpr int kStepLines = kInstructionKBytes / Op::kElementBytes;
+
+    u32 rows[kOffsets];  // offsets in the tile at step 0
+
+    __device__ __forceinline__ explicit FragmentRows(int first) {
+        const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+        for (int eight = 0; eight < kOffsets; ++eight) {
+            const int row = first + 8 * eight + lane / 4, group = row / 4;
+            const int line = group / Op::kGroups * Op::kLines + lane % 4;
+            rows[eight] = Op::place(line, group % Op::kGroups) + row % 4 * Op::kElementBytes;
+        }
+    }
+
+    __device__ __forceinline__ void load(u32 tile, int block, int step, u32& m0, u32& m1, u32& m2,
+                                         u32& m3) const {
+        m0 = word(tile, 2 * block, 0, step);
+        (kRowsFirst ? m2 : m1) = word(tile, 2 * block, 1, step);
+        (kRowsFirst ? m1 : m2) = word(tile, 2 * block + 1, 0, step);
+        m3 = word(tile, 2 * block + 1, 1, step);
+    }
+
+    __device__ __forceinline__ void load_half(u32 tile, int block, int step, u32& m0, u32& m1) const {
+        m0 = word(tile, 2 * block, 0, step);
+        m1 = word(tile, 2 * block, 1, step);
+    }
+
+private:
+    __device__ __forceinline__ u32 word(u32 tile, int eight, int half_k, int step) const {
+        const int lines = eight / kOffsets * Op::kLines + step * kStepLines + half_k * kStepLines / 2;
+        return ld_shared(tile + rows[eight % kOffsets] + lines * Op::kSpanBytes);
+    }
+};
+
 /// Loads the fragments of this warp.
 template <class Config>
 struct FragmentLoad {
     using S = Shape<Config>;
-    using A = typename S::A;
-    using B = typename S::B;
     static constexpr int kPairs = ceil_div(S::kBlocksN, 2);
 
-    FragmentRows<A, S::kBlocksM, true> a;
-    FragmentRows<B, kPairs, false> b;
+    FragmentRows<typename S::A, S::kBlocksM, true> a;
+    FragmentRows<typename S::B, kPairs, false> b;
 
     __device__ __forceinline__ FragmentLoad(int first_row, int first_column) : a(first_row), b(first_column) {}
 
@@ -69,16 +124,16 @@ struct FragmentLoad {
         const u32 tile_a = smem_address(stage.a), tile_b = smem_address(stage.b);
 #pragma unroll
         for (int i = 0; i < S::kBlocksM; ++i) {
-            ldmatrix_x4<A::kMnMajor>(to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3], tile_a + a.at(i, step));
+            a.load(tile_a, i, step, to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3]);
         }
 #pragma unroll
         for (int pair = 0; pair < S::kBlocksN / 2; ++pair) {
-            ldmatrix_x4<B::kMnMajor>(to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
-                                     to.b[2 * pair + 1][1], tile_b + b.at(pair, step));
+            b.load(tile_b, pair, step, to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
+                   to.b[2 * pair + 1][1]);
         }
         if constexpr (S::kBlocksN % 2) {
             constexpr int kLast = S::kBlocksN - 1;
-            ldmatrix_x2<B::kMnMajor>(to.b[kLast][0], to.b[kLast][1], tile_b + b.at(kLast / 2, step));
+            b.load_half(tile_b, kLast / 2, step, to.b[kLast][0], to.b[kLast][1]);
         }
     }
 };

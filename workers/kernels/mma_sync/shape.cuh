@@ -24,7 +24,8 @@ enum class Copies { kCpAsync, kTma };
 ///
 /// K-major: a line holds consecutive K of one row. MN-major: a line holds consecutive rows of one k. Where a row of the
 /// tile is longer than a span, the spans follow one another, all lines of the first before those of the second. Within
-/// a line, groups of 16 bytes are swizzled so that eight consecutive lines have the same group in different banks.
+/// a line, groups of 16 bytes are swizzled so that eight consecutive lines have the same group in different banks; of
+/// MN-major words, pairs of groups so that four consecutive lines have the same pair in different banks.
 template <int kRows_, int kDepth_, int kElementBytes_, bool kMnMajor_, bool kSwizzled_>
 struct Operand {
     static constexpr int kRows = kRows_;
@@ -45,10 +46,16 @@ struct Operand {
 
     static_assert(kAlongBytes % kGroupBytes == 0, "whole groups of 16 bytes");
     static_assert(kLines % 8 == 0, "a span holds whole 8x8 matrices");
-    static_assert(!kMnMajor || kElementBytes == 2, "ldmatrix transposes only 16-bit elements");
+    static_assert(!kMnMajor || kElementBytes > 1, "ldmatrix transposes 16-bit elements, and 32-bit ones are words");
 
     /// Byte offset in the tile of group `group` of line `line`; lines of all spans are counted through.
     __device__ __forceinline__ static u32 place(int line, int group) {
+        // Lanes read the eight words of a pair of groups of four lines at once. The place of a pair depends on the line
+        // modulo 4 alone: both halves of K of a step have one address, and the loads no bank conflicts.
+        if constexpr (kMnMajor && kElementBytes == sizeof(u32) && kSwizzled_) {
+            const u32 plain = line * kSpanBytes + group * kGroupBytes;
+            return plain ^ (plain >> 7 & (kGroups / 2 - 1)) * (2 * kGroupBytes);
+        }
         return kSwizzled_ ? swizzled<kSpanBytes>(line, group) : u32(line * kSpanBytes + group * kGroupBytes);
     }
 };
