@@ -32,8 +32,8 @@ from workers.kernels.source import source_of_family
 FAMILY = family_named("mma_sync")
 #: Files whose replacements come first.
 _REPLACED = ("common/types.cuh", *(f"ptx/{name}.cuh" for name in
-             ("atomic", "barrier", "convert", "cp_async", "ldmatrix", "matrix", "mbarrier", "mma_sync", "setmaxnreg",
-              "tid", "tma", "tma_cta")))  # fmt: skip
+             ("atomic", "barrier", "convert", "cp_async", "ld_shared", "ldmatrix", "matrix", "mbarrier", "mma_sync",
+              "setmaxnreg", "tid", "tma", "tma_cta")))  # fmt: skip
 #: Bytes around every array that nothing may write, and that no result may depend on.
 _MARGIN = 512
 

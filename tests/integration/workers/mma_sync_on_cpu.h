@@ -209,6 +209,13 @@ void ldmatrix_x2(u32& m0, u32& m1, u32 row_address) {
     ldmatrix<2, kTransposed>({&m0, &m1}, row_address);
 }
 
+inline u32 ld_shared(u32 address) {
+    u32 word;
+    std::memcpy(&word, on_cpu::shared_at(address, 4), 4);
+    on_cpu::reads_unfenced[threadIdx.x] = true;
+    return word;
+}
+
 enum class Input { kBf16, kFp16, kTf32, kFp8E4m3, kFp8E5m2, kInt8, kUint8 };
 template <Input kInput>
 double element(u32 word, unsigned place) {

@@ -3,6 +3,7 @@
 
 #include "common/types.cuh"
 #include "mma_sync/shape.cuh"
+#include "ptx/ld_shared.cuh"
 #include "ptx/ldmatrix.cuh"
 
 template <class Config>
@@ -15,7 +16,7 @@ struct Fragments {
 ///
 /// Four matrices make 16 rows of one step: two of rows by two of K. In A they are numbered down the rows first, in B
 /// along K first, which puts them into the registers in the order of mma.sync's fragments.
-template <class Op, int kBlocks, bool kRowsFirst, bool kByWords = Op::kByWords>
+template <class Op, int kBlocks, bool kRowsFirst>
 struct FragmentRows {
     static constexpr int kStepElements = kInstructionKBytes / Op::kElementBytes;
 
@@ -38,15 +39,15 @@ struct FragmentRows {
     }
 
     /// Loads the matrices of block `block` at a step.
-    __device__ __forceinline__ void load(const unsigned char* tile, int block, int step, u32& m0, u32& m1, u32& m2,
+    __device__ __forceinline__ void load(u32 tile, int block, int step, u32& m0, u32& m1, u32& m2,
                                          u32& m3) const {
-        ldmatrix_x4<Op::kMnMajor>(m0, m1, m2, m3, smem_address(tile) + at(block, step));
+        ldmatrix_x4<Op::kMnMajor>(m0, m1, m2, m3, tile + at(block, step));
     }
 
     /// Loads those of its first eight rows.
-    __device__ __forceinline__ void load_half(const unsigned char* tile, int block, int step, u32& m0, u32& m1) const {
+    __device__ __forceinline__ void load_half(u32 tile, int block, int step, u32& m0, u32& m1) const {
         static_assert(!kRowsFirst, "matrices along K come first");
-        ldmatrix_x2<Op::kMnMajor>(m0, m1, smem_address(tile) + at(block, step));
+        ldmatrix_x2<Op::kMnMajor>(m0, m1, tile + at(block, step));
     }
 
 private:
@@ -67,9 +68,10 @@ private:
 ///
 /// The same eight rows of the next span, and of the other half of K, have the same place in their lines: a lane needs
 /// one offset for each eight rows of a span.
-template <class Op, int kBlocks, bool kRowsFirst>
-struct FragmentRows<Op, kBlocks, kRowsFirst, true> {
-    static constexpr int kPerSpan = Op::kSpanBytes / kPairBytes;
+template <int kRows, int kDepth, bool kSwizzled, int kBlocks, bool kRowsFirst>
+struct FragmentRows<Operand<kRows, kDepth, sizeof(u32), true, kSwizzled>, kBlocks, kRowsFirst> {
+    using Op = Operand<kRows, kDepth, sizeof(u32), true, kSwizzled>;
+    static constexpr int kPerSpan = Op::kGroups / 2;
     static constexpr int kOffsets = kPerSpan < 2 * kBlocks ? kPerSpan : 2 * kBlocks;
     static constexpr int kStepLines = kInstructionKBytes / Op::kElementBytes;
 
@@ -85,7 +87,7 @@ struct FragmentRows<Op, kBlocks, kRowsFirst, true> {
         }
     }
 
-    __device__ __forceinline__ void load(const unsigned char* tile, int block, int step, u32& m0, u32& m1, u32& m2,
+    __device__ __forceinline__ void load(u32 tile, int block, int step, u32& m0, u32& m1, u32& m2,
                                          u32& m3) const {
         m0 = word(tile, 2 * block, 0, step);
         (kRowsFirst ? m2 : m1) = word(tile, 2 * block, 1, step);
@@ -93,15 +95,15 @@ struct FragmentRows<Op, kBlocks, kRowsFirst, true> {
         m3 = word(tile, 2 * block + 1, 1, step);
     }
 
-    __device__ __forceinline__ void load_half(const unsigned char* tile, int block, int step, u32& m0, u32& m1) const {
+    __device__ __forceinline__ void load_half(u32 tile, int block, int step, u32& m0, u32& m1) const {
         m0 = word(tile, 2 * block, 0, step);
         m1 = word(tile, 2 * block, 1, step);
     }
 
 private:
-    __device__ __forceinline__ u32 word(const unsigned char* tile, int eight, int half_k, int step) const {
+    __device__ __forceinline__ u32 word(u32 tile, int eight, int half_k, int step) const {
         const int lines = eight / kOffsets * Op::kLines + step * kStepLines + half_k * kStepLines / 2;
-        return *reinterpret_cast<const u32*>(tile + rows[eight % kOffsets] + lines * Op::kSpanBytes);
+        return ld_shared(tile + rows[eight % kOffsets] + lines * Op::kSpanBytes);
     }
 };
 
@@ -119,18 +121,19 @@ struct FragmentLoad {
     /// Loads step `step` of a stage.
     __device__ __forceinline__ void load(const typename SharedMemory<Config>::Stage& stage, int step,
                                          Fragments<Config>& to) const {
+        const u32 tile_a = smem_address(stage.a), tile_b = smem_address(stage.b);
 #pragma unroll
         for (int i = 0; i < S::kBlocksM; ++i) {
-            a.load(stage.a, i, step, to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3]);
+            a.load(tile_a, i, step, to.a[i][0], to.a[i][1], to.a[i][2], to.a[i][3]);
         }
 #pragma unroll
         for (int pair = 0; pair < S::kBlocksN / 2; ++pair) {
-            b.load(stage.b, pair, step, to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
+            b.load(tile_b, pair, step, to.b[2 * pair][0], to.b[2 * pair][1], to.b[2 * pair + 1][0],
                    to.b[2 * pair + 1][1]);
         }
         if constexpr (S::kBlocksN % 2) {
             constexpr int kLast = S::kBlocksN - 1;
-            b.load_half(stage.b, kLast / 2, step, to.b[kLast][0], to.b[kLast][1]);
+            b.load_half(tile_b, kLast / 2, step, to.b[kLast][0], to.b[kLast][1]);
         }
     }
 };

@@ -14,8 +14,6 @@ constexpr int kInstructionN = 8;
 constexpr int kInstructionKBytes = 32;
 /// Bytes of a row of an 8x8 matrix; copies and swizzles keep them together.
 constexpr int kGroupBytes = 16;
-/// Bytes of eight words: of two groups.
-constexpr int kPairBytes = 32;
 /// Bytes after which every swizzle of TMA repeats; it applies it to addresses, not to offsets in a tile.
 constexpr int kSwizzleBytes = 1024;
 
@@ -34,8 +32,6 @@ struct Operand {
     static constexpr int kDepth = kDepth_;
     static constexpr int kElementBytes = kElementBytes_;
     static constexpr bool kMnMajor = kMnMajor_;
-    /// Whether lanes load fragments word by word: ldmatrix transposes only 16-bit elements.
-    static constexpr bool kByWords = kMnMajor && kElementBytes == 4;
     static constexpr int kAlongBytes = (kMnMajor ? kRows : kDepth) * kElementBytes;
     static constexpr int kSpanBytes = kAlongBytes % 128 == 0  ? 128
                                       : kAlongBytes % 64 == 0 ? 64
@@ -50,15 +46,15 @@ struct Operand {
 
     static_assert(kAlongBytes % kGroupBytes == 0, "whole groups of 16 bytes");
     static_assert(kLines % 8 == 0, "a span holds whole 8x8 matrices");
-    static_assert(!kMnMajor || kElementBytes == 2 || kByWords, "8-bit elements of one k share no word of a fragment");
+    static_assert(!kMnMajor || kElementBytes > 1, "ldmatrix transposes 16-bit elements, and 32-bit ones are words");
 
     /// Byte offset in the tile of group `group` of line `line`; lines of all spans are counted through.
     __device__ __forceinline__ static u32 place(int line, int group) {
         // Lanes read the eight words of a pair of groups of four lines at once. The place of a pair depends on the line
         // modulo 4 alone: both halves of K of a step have one address, and the loads no bank conflicts.
-        if constexpr (kByWords && kSwizzled_) {
+        if constexpr (kMnMajor && kElementBytes == sizeof(u32) && kSwizzled_) {
             const u32 plain = line * kSpanBytes + group * kGroupBytes;
-            return plain ^ (plain >> 7 & (kSpanBytes / kPairBytes - 1)) * kPairBytes;
+            return plain ^ (plain >> 7 & (kGroups / 2 - 1)) * (2 * kGroupBytes);
         }
         return kSwizzled_ ? swizzled<kSpanBytes>(line, group) : u32(line * kSpanBytes + group * kGroupBytes);
     }
