@@ -16,9 +16,9 @@ from space.instructions import setmaxnreg
 from space.instructions.tma import MBARRIER_BYTES
 from space.instructions.wgmma import WARPGROUP_THREADS
 
-#: Rows and columns of one instruction, whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of 16-bit, m16n8k32 of
-#: 8-bit types).
-INSTRUCTION_M, INSTRUCTION_N = 16, 8
+#: Rows, columns and bytes of K of one instruction, whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of 16-bit,
+#: m16n8k32 of 8-bit types).
+INSTRUCTION_M, INSTRUCTION_N, INSTRUCTION_K_BYTES = 16, 8, 32
 #: Rows of a fragment that one register of all lanes holds, and rows of 32-bit elements in the longest line of a span.
 MATRIX_ROWS, WORD_SPAN_ROWS = 8, LINE_BYTES // WORD_BYTES
 #: Registers that setmaxnreg leaves a thread of a producer warpgroup.

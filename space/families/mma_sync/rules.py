@@ -19,7 +19,7 @@ from space.families.common import (
     target_rule,
     workspace_rule,
 )
-from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
+from space.families.mma_sync.derive import INSTRUCTION_K_BYTES, INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_CP_ASYNC, COPIES_TMA
 from space.families.mma_sync.operands import (
     block_scaled,
@@ -48,6 +48,9 @@ MOST_GROUPS: Final = 24
 BESIDE_REGISTERS: Final = 48
 #: And more where a thread copies more than so many groups of a stage, because it holds the addresses of all at once.
 GROUP_REGISTERS, MANY_GROUPS = 16, 20
+#: And more where both operands are loaded by words and a thread copies more than so many groups at one step: ptxas
+#: spilled 16 to 128 bytes for a lone warp of 64 by 64 with two steps a stage.
+WORD_REGISTERS, MOST_AT_ONCE = 8, 12
 #: Registers of a consumer's main loop beside what it holds, where a producer copies: the walk and the fragments' rows.
 CONSUMER_REGISTERS: Final = 28
 #: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
@@ -95,7 +98,15 @@ def loop_registers(c: Columns) -> IntColumn:
     groups = GROUP_REGISTERS * ~produced * (c["stage_bytes"] > MANY_GROUPS * VECTOR_BYTES * c["threads"])
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
     beside = np.where(produced, CONSUMER_REGISTERS, BESIDE_REGISTERS) + promotion + half
+    beside = beside + WORD_REGISTERS * (len(_by_words(c)) == 2) * (_groups_at_once(c) > MOST_AT_ONCE)
     column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
+    return column
+
+
+def _groups_at_once(c: Columns) -> IntColumn:
+    """Groups that a thread copies at a step: all steps of a stage but the last share them out."""
+    steps = np.maximum(stage_k_bytes(c) // INSTRUCTION_K_BYTES - 1, 1)
+    column: IntColumn = c["stage_bytes"] // (VECTOR_BYTES * c["threads"] * steps)
     return column
 
 
@@ -284,7 +295,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
          ("held_registers", "fragment_registers", "consumer_registers", "stage_bytes", "threads", "stream_k",
-          "copies"),
+          "copies", "tile_k"),
          lambda c: loop_registers(c) <= c["consumer_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
          ("accumulator_registers", "warp_n", "consumer_registers", "split_k", "stream_k", "copies"),

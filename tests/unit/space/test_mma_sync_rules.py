@@ -296,6 +296,17 @@ def test_words_not_along_k_take_an_address_for_each_eight_rows_of_a_span() -> No
     assert (addresses("nn", tile_n=8), addresses("nn", tile_n=16), addresses("tt", tile_m=16)) == (1, 2, 2)
 
 
+def test_a_lone_warp_that_copies_16_groups_at_once_has_too_few_registers_for_words() -> None:
+    def held(layout: str, **knobs: object) -> str:
+        lone = {"tile_m": 64, "tile_n": 64, "tile_k": 16, "warps_m": 1, "warps_n": 1}
+        return broken(Gemm.of(4096, 4096, 8192, "tf32", layout), A100, **lone, **knobs).get("registers.held", "")
+
+    assert held("tn").startswith("128 sums + 2·32 of fragments + 8 addresses = 200 held, + 56 beside = 256 > 255")
+    assert held("nn") == held("tt") == held("nt") == ""
+    four = {"tile_m": 128, "tile_n": 128, "tile_k": 16, "warps_m": 2, "warps_n": 2}
+    assert broken(Gemm.of(4096, 4096, 8192, "tf32", "tn"), A100, **four) == {}
+
+
 def test_f16_sums_take_half_of_the_registers() -> None:
     knobs = FAMILY.config({"tile_m": 256, "tile_k": 64, "warps_m": 2, "warps_n": 2, "stages": 3})
     half, whole = Gemm.of(4096, 4096, 4096, "fp16_acc16"), Gemm.of(4096, 4096, 4096, "fp16")
