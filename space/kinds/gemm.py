@@ -248,6 +248,7 @@ class Gemm(Problem):
         return {
             "bytes_a": float(bytes_a),
             "bytes_c": float(bytes_c),
+            "aligned_m": _alignment(self.m * bytes_a),
             "aligned_k": _alignment(self.k * bytes_a),
             "aligned_n": _alignment(self.n * bytes_c),
             "a_by_k": float(self.layout[0] == "n"),

@@ -1,7 +1,7 @@
 // C = A·B by mma.sync, the instruction of every tensor core from Ampere on: operands in registers, a warp at a time.
 //
 //   copies      global → ring of stages in shared memory          cp.async, a group a stage, kStages - 1 ahead
-//   fragments   stage → registers of a warp, one step of K        ldmatrix, or words; one step ahead of the products
+//   fragments   stage → registers of a warp, one step of K        ldmatrix, one step ahead of the products
 //   products    a warp's part of the tile, 16 x 8 an instruction  mma.sync
 //
 //   step        0            1            …    last - 1                      last
