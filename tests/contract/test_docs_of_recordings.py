@@ -26,8 +26,6 @@ POLICIES = {"burst", "chain", "rounds", "sustained"}
 
 def test_the_table_of_sets_names_every_folder() -> None:
     assert {name for name, *_ in SETS} == {path.name for path in (ROOT / "recorded").iterdir()}
-    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
-    assert f"## {words[len(SETS)]} sets" in PAGE
 
 
 @pytest.mark.parametrize(("name", "days", "problems", "candidates", "screened", "finals"), SETS)

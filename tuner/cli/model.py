@@ -52,7 +52,7 @@ def train(
         existing_store(db).close()
     check_exportable(path)
     if source != "store":
-        notes.print("training on all recordings that ship takes about 7 minutes of two processors")
+        notes.print("training on all recordings that ship takes about half an hour of two processors")
     model = _trained(first, device, source, seed, db)
     beside: list[LearnedModel] = []
     for family in others:

@@ -119,7 +119,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("best 16x16x16 --device 'NVIDIA H200; DROP TABLE best'", 3, "the nearest known ones are NVIDIA H200"),
     ("tune 16x16x16 --device ''", 4, "device '' is unknown"),
     ("tune 16x16x16 --device recorded:", 4, "'recorded:' is unknown"),
-    ("tune 16x16x16 --device h200", 4, "recorded:h200_taught, recorded:h200_tunes, or recorded:h200:realtime"),
+    ("tune 16x16x16 --device h200", 4, "recorded:h200_tunes, recorded:h200_unaligned, or recorded:h200:realtime"),
     ("tune 16x16x16 --device cuda", 4, "'cuda' is unknown"),
     ("tune 16x16x16 --device cuda:-1", 4, "'cuda:-1' is unknown"),
     ("tune 16x16x16 --device recorded:h200:fast", 4, "recorded:h200:realtime"),

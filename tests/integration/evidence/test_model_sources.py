@@ -112,7 +112,7 @@ def test_training_says_each_step_before_it_takes_minutes(
     monkeypatch.setattr("tuner.cli.model.notes.print", said.append)
     run("train", "--from", "recordings")
     steps = [line.partition(": ")[2] for line in said if line.startswith(FAMILY.name)]
-    assert "about 7 minutes" in said[0]
+    assert "about half an hour" in said[0]
     assert steps == [
         "reads 3 recordings", *(f"is judged on held-out problems, part {part} of 3" for part in (1, 2, 3)),
         "grows its forest on all problems", "chooses the configs of its portfolio",
