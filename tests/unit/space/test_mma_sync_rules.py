@@ -382,28 +382,3 @@ def test_candidates_are_exactly_the_legal_rows_that_are_worth_trying() -> None:
     candidates = set(FAMILY.configs_of(space.columns))
     assert set(FAMILY.configs_of(drawn.take(kept))) <= candidates
     assert legal_mask(FAMILY, space.columns).all()
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "layout", "competes"),
-    [
-        ("16x4480x5184", "bf16", "nt", False),
-        ("16x4480x5186", "bf16", "nt", True),  # lines of 10,372 bytes
-        ("64x1086x128", "fp16", "nn", True),
-        ("1024x1023x1024", "bf16", "nn", True),
-        ("2048x1023x1024", "bf16", "nn", False),  # 2^31 products, and rows enough to reuse what is packed
-        ("257x8191x8191", "bf16", "nt", False),
-        ("8191x256x8191", "bf16", "nt", True),
-        ("16x4480x5180", "fp8_e4m3", "nt", False),  # mma.sync converts fp8 to fp16 on Hopper
-        ("16x4480x5180", "int8", "nt", True),
-        ("16x4480x5184", "int8", "nn", False),  # packed by both
-    ],
-)
-def test_on_hopper_it_competes_where_wgmma_packs_what_it_reads_as_it_lies(
-    shape: str, dtype: str, layout: str, competes: bool
-) -> None:
-    problem = Gemm.parse(shape, dtype, layout)
-    families = families_for("sm_90a", problem)
-    assert (FAMILY in families) == competes
-    assert families[0] is family_for("sm_90a", problem) is family_named("sm90_wgmma")
-    assert FAMILY in families_for("sm_90a")
