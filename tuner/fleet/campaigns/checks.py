@@ -60,8 +60,8 @@ def check_legal(problem: Problem, device: DeviceProfile, configs: Sequence[Confi
     families = {family.name: family for family in families_for(device.arch.name)}
     foreign = [config for config in configs if config.family not in families]
     if foreign and (stage == "screen" or any(config.family != LIBRARY for config in foreign)):
-        tried = " and ".join(families)
-        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {device.arch.name} {tried} compete")
+        one, tried = foreign[0], ", ".join(families)
+        raise ResultRefused(f"{one.key} is of family {one.family}: those of {device.arch.name} are {tried}")
     for own in families.values():
         _check_legal_of(own, problem, device, [config for config in configs if config.family == own.name])
 

@@ -90,7 +90,7 @@ class TestReports:
             (lambda m: replace(m, problem_key=PROBLEMS[3].key), "the round is of"),
             (lambda m: replace(m, config=FAMILY.config({"tile_n": 256, "stages": 16})), "illegal"),
             (lambda m: replace(m, config=replace(m.config, values=(("tile_m", 64),))), "knobs"),
-            (lambda m: replace(m, config=replace(m.config, family="cublaslt")), "sm90_wgmma and gemv compete"),
+            (lambda m: replace(m, config=replace(m.config, family="cublaslt")), "are sm90_wgmma, mma_sync, gemv"),
             (lambda m: replace(m, samples_us=(1e-6, 1e-6, 1e-6)), "roofline"),
             (lambda m: replace(m, samples_us=(1.0, float("inf"))), "positive"),
             (lambda m: replace(m, verification=replace(m.verification, elements=5)), "elements"),
