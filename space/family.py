@@ -102,7 +102,7 @@ def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
         known = ", ".join(sorted({target for family in taking for target in family.targets}))
         raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
     if _taking(found, problem, arch):
-        found += [family for family in further if family.competes(problem)]
+        found += [family for family in further if family.competes_on(arch, problem)]
     else:
         found = _taking(further, problem, arch) or found
     return _in_order(found, _taking([family for family in found if family.special], problem, arch))

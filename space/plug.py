@@ -132,6 +132,12 @@ class Family:
         row = self.empty_columns(problem, device or self.reference)
         return all(rule.mask(row).all() for rule in self.legal if not rule.reads)
 
+    def competes_on(self, arch: str, problem: Problem) -> bool:
+        """Whether the family competes for a problem of its kinds on an arch: on its targets always, on one of its
+        fallbacks only where it may be the fastest.
+        """
+        return arch in self.targets or (arch in self.fallbacks and self.competes(problem))
+
     @cached_property
     def legal(self) -> tuple[Rule, ...]:
         """Legal rules, those whose knobs have the fewest values first."""

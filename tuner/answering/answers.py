@@ -279,11 +279,11 @@ class _Question:
 
     def predictor(self, config: Config) -> str:
         """The model that predicts a config's time, in words."""
-        return "the learned model" if self.judge.learned(config.family) else "the analytic model"
+        return "the learned model" if self.judge.learned(config.family, self.problem) else "the analytic model"
 
     def grounds(self, config: Config) -> tuple[str, ...]:
         """Sentences that say what the prediction of a config's time is based on."""
-        return expected(self.problem, self.profile, config, self.judge.learned(config.family))
+        return expected(self.problem, self.profile, config, self.judge.learned(config.family, self.problem))
 
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal, or each was found wrong.
@@ -365,7 +365,7 @@ class _Question:
 
     def of_screening(self, config: Config) -> tuple[str, ...]:
         """A sentence where the model knows no times under the asked policy: the learned one expects a screening's."""
-        model = self.judge.learned(config.family)
+        model = self.judge.learned(config.family, self.problem)
         if model is None:
             return ("the analytic model expects the same time under every policy",)
         if self.policy is SCREENING or self.policy.value in model.facts.served:

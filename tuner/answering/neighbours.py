@@ -57,21 +57,21 @@ class Judge:
         """Expected times of configs of one family."""
         family = family_named(configs[0].family)
         columns = family.columns(problem, configs, self.profile)
-        if (model := self.learned(family.name)) is not None:
+        if (model := self.learned(family.name, problem)) is not None:
             return [float(time) for time in model.predict(problem, columns).time_us]
         return [float(time) for time in family.estimate_us(columns, self.profile)]
 
     def interval_us(self, problem: Problem, config: Config, time_us: float) -> tuple[float, float] | None:
         """The 90 % interval of a config's time that was scaled to `problem`; None where no errors are known."""
-        if (model := self.learned(config.family)) is None:
+        if (model := self.learned(config.family, problem)) is None:
             known = family_named(config.family).grounded
             return (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
         wider = model.widening(problem)
         return time_us * math.exp(model.facts.low * wider), time_us * math.exp(model.facts.high * wider)
 
-    def learned(self, family: str) -> LearnedModel | None:
+    def learned(self, family: str, problem: Problem) -> LearnedModel | None:
         """The learned model, if it covers the family."""
-        return self.model.of(family) if self.model else None
+        return self.model.of(family, problem) if self.model else None
 
 
 def best_neighbour(

@@ -95,7 +95,7 @@ def _of_family(
     limits = find_profile(device) or family.reference
     features = features_of(family, problem, family.columns(problem, candidates, limits), limits)
     expected, doubt = features.estimate_us, ANALYTIC_DOUBT if family.grounded else 2 * ANALYTIC_DOUBT
-    if model is not None and (learned := model.of(family.name)):
+    if model is not None and (learned := model.of(family.name, problem)):
         predicted = learned.predict_features(problem, features, CLOSELY)
         expected, doubt = predicted.time_us, predicted.doubt
     return scaled(features.of_candidate), np.log(expected), doubt

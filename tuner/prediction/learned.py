@@ -169,8 +169,12 @@ class LearnedModel:
         """Whether measurements of the device whose times it predicts taught it."""
         return self.device in self.devices
 
-    def of(self, family: str) -> LearnedModel | None:
-        """The model of a family: this one, or one beside it."""
+    def of(self, family: str, problem: Problem) -> LearnedModel | None:
+        """The model of a family for a problem: this one, or one beside it. None where the family does not compete: no
+        such product taught it.
+        """
+        if not family_named(family).competes_on(profile_named(self.device).arch.name, problem):
+            return None
         return next((each for each in (self, *self.beside) if each.facts.family == family), None)
 
     def on(self, device: str) -> LearnedModel | None:

@@ -68,15 +68,16 @@ def build_portfolio(
         shapes: number of shapes over all kinds.
     """
     chosen = dict.fromkeys(winners)
-    taken = partial(_competes, family, limits)
+    taken = partial(_taught, family, limits)
     lists = [_named(model, family, limits, problem) for problem in _shapes(kinds, shapes, taken)]
     for place in range(NAMED):
         chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
     return tuple(config.knobs_text for config in list(chosen)[:MOST])
 
 
-def _competes(family: Family, limits: DeviceProfile, problem: Problem) -> bool:
-    return family in families_for(limits.arch.name, problem)
+def _taught(family: Family, limits: DeviceProfile, problem: Problem) -> bool:
+    """Whether the family competes for a problem, so that measurements of such may have taught its model."""
+    return family.takes(problem, limits) and family.competes_on(limits.arch.name, problem)
 
 
 def _shapes(kinds: Sequence[Problem], count: int, taken: Callable[[Problem], bool]) -> Iterator[Problem]:
@@ -149,9 +150,8 @@ def first_choice(
     Args:
         without: texts of configs that it must not be.
     """
-    competing = families_for(limits.arch.name, problem)
-    models = (each for each in (model, *model.beside) if family_named(each.facts.family) in competing)
-    found = (_first_of(each, problem, limits, without) for each in models)
+    models = (model.of(family.name, problem) for family in families_for(limits.arch.name, problem))
+    found = (_first_of(each, problem, limits, without) for each in models if each)
     return min((one for one in found if one), key=lambda one: one.time_us, default=None)
 
 

@@ -66,16 +66,31 @@ def test_an_answer_says_what_the_family_s_own_model_learned_from(both: LearnedMo
     assert any(f"learned from {both.beside[0].facts.candidates:,} candidates" in ground for ground in found.grounds)
 
 
+def test_a_family_for_want_of_another_is_expected_what_its_estimate_says() -> None:
+    """Short products that TMA can't load taught the model of `mma_sync` on Hopper, none with f16 sums."""
+    model = files.model_for(H200.name).model
+    assert model is not None
+    odd, half = Gemm.parse("16x1052x12288", layout="tn"), Gemm.parse("4096x4096x4096", "fp16_acc16")
+    learned = model.of("mma_sync", odd)
+    assert learned is not None
+    assert learned.facts.family == "mma_sync"
+    assert model.of("mma_sync", half) is None
+    assert first_choice(model, half, H200) is None
+    found = answer(NOTHING, half, H200.name, model=model)
+    assert found.config is not None
+    assert (found.config.family, found.config["copies"]) == ("mma_sync", "tma")
+
+
 def test_a_search_expects_of_each_family_what_its_model_does(both: LearnedModel) -> None:
     problem = FEW[0]
     configs = [rank(enumerate_space(family, problem, H200), H200).config(0) for family in (WGMMA, GEMV)]
     expected = np.exp(expected_of(problem, configs, H200.name, both).log_us)
     for config, time_us in zip(configs, expected, strict=True):
-        model = both.of(config.family)
+        model = both.of(config.family, problem)
         assert model is not None
         columns = family_named(config.family).columns(problem, [config], H200)
         assert time_us == pytest.approx(model.predict(problem, columns).time_us[0])
-    assert both.of("mma_sync") is None
+    assert both.of("mma_sync", problem) is None
 
 
 def test_both_are_in_one_file_and_predict_on_other_cards(both: LearnedModel, tmp_path: Path) -> None:
@@ -114,7 +129,7 @@ def test_rows_that_tma_can_not_load_are_not_answered_by_tiles(shape: str) -> Non
 @pytest.mark.parametrize("k", [3689, 3690, 3692, 3696])
 def test_the_shipped_portfolio_of_few_rows_has_configs_for_every_alignment(rows: int, k: int) -> None:
     model = files.model_for(H200.name).model
-    beside = model.of(GEMV.name) if model else None
+    beside = model.of(GEMV.name, FEW[0]) if model else None
     assert beside is not None
     columns = GEMV.columns(Gemm(rows, 4096, k), portfolio_of(beside), H200)
     assert legal_mask(GEMV, columns).sum() >= 16
