@@ -9,6 +9,7 @@ recording of each problem; nothing is measured here. `first`: problems of which 
 from __future__ import annotations
 
 import argparse
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def alignment_of(problem: Gemm) -> tuple[str, ...]:
     """The rows of the second: bytes of an element, and those that lines of A and B are aligned to, at most 16."""
     size = input_bytes(problem)
     lines = [line_elements(problem, operand) * size for operand in "ab"]
-    return str(size), *(f"{min(line_bytes & -line_bytes, VECTOR_BYTES):2}" for line_bytes in lines)
+    return str(size), *(f"{math.gcd(line_bytes, VECTOR_BYTES):2}" for line_bytes in lines)
 
 
 def table(heads: Sequence[str], told: Sequence[Recorded], by: Callable[[Gemm], tuple[str, ...]]) -> str:

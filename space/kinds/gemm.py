@@ -277,7 +277,7 @@ class Gemm(Problem):
 
 def _alignment(pitch_bytes: int) -> float:
     """log2 of the largest power of two, up to 16, that divides a row's bytes."""
-    return math.log2(min(pitch_bytes & -pitch_bytes, 16))
+    return math.log2(math.gcd(pitch_bytes, 16))
 
 
 def _check_epilogue(epilogue: object) -> None:

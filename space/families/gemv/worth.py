@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -47,7 +48,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.load_bytes", "loads are as wide as the alignment of rows allows",
            "narrower loads take more instructions per byte",
            ("load_bytes",),
-           lambda c: c["load_bytes"] == min(row_bytes(c.problem) & -row_bytes(c.problem), VECTOR_BYTES)),
+           lambda c: c["load_bytes"] == math.gcd(row_bytes(c.problem), VECTOR_BYTES)),
     _worth("worth.team", "a team is lanes of one warp, or whole warps", "other teams only add shuffles",
            ("lanes", "split_warps"), lambda c: (c["split_warps"] == 1) | (c["lanes"] == WARP_THREADS)),
     _worth("worth.lanes", "the lanes of a column read whole lines, unless its row is shorter",

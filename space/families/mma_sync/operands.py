@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -75,8 +76,7 @@ def pitch_bytes(problem: Gemm, operand: str) -> int:
 
 def copy_bytes(problem: Gemm, operand: str) -> int:
     """Bytes of the widest copy that every line of the `a` or `b` that the kernel reads is aligned to."""
-    pitch = pitch_bytes(problem, operand)
-    return min(pitch & -pitch, VECTOR_BYTES)
+    return math.gcd(pitch_bytes(problem, operand), VECTOR_BYTES)
 
 
 def ragged(problem: Gemm, operand: str) -> bool:
