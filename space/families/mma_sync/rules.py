@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import VECTOR_BYTES, WARP_THREADS
+from space.arch import VECTOR_BYTES, WARP_THREADS, WORD_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families.common import (
     edge_rule,
@@ -41,8 +41,11 @@ MAX_LINE_BYTES: Final = 2**31 - 1
 SWIZZLE_BYTES: Final = 1024
 #: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
-#: Groups of 16 bytes that one thread copies for a stage: the addresses of more do not stay in registers.
-MOST_GROUPS: Final = 24
+#: Groups of 16 bytes that one thread copies for a stage, and where some pass through registers in pieces of 4 bytes:
+#: the addresses of more do not stay in registers.
+MOST_GROUPS, MOST_PIECEWISE = 24, 8
+#: Loads that one thread holds in registers at a step.
+MOST_LOADS: Final = 48
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
@@ -99,14 +102,36 @@ def loop_registers(c: Columns) -> IntColumn:
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
     beside = np.where(produced, CONSUMER_REGISTERS, BESIDE_REGISTERS) + promotion + half
     beside = beside + WORD_REGISTERS * (len(_by_words(c)) == 2) * (_groups_at_once(c) > MOST_AT_ONCE)
+    beside = beside + loads_at_once(c)
     column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
     return column
 
 
+def _most_groups(c: Columns) -> int:
+    return MOST_PIECEWISE if _narrowest_copy(c) < WORD_BYTES else MOST_GROUPS
+
+
 def _groups_at_once(c: Columns) -> IntColumn:
-    """Groups that a thread copies at a step: all steps of a stage but the last share them out."""
-    steps = np.maximum(stage_k_bytes(c) // INSTRUCTION_K_BYTES - 1, 1)
-    column: IntColumn = c["stage_bytes"] // (VECTOR_BYTES * c["threads"] * steps)
+    """Groups that a thread copies at a step."""
+    column: IntColumn = c["stage_bytes"] // (VECTOR_BYTES * c["threads"] * _copying_steps(c))
+    return column
+
+
+def _copying_steps(c: Columns) -> IntColumn:
+    """Steps of a stage that copy: all but the last."""
+    column: IntColumn = np.maximum(stage_k_bytes(c) // INSTRUCTION_K_BYTES - 1, 1)
+    return column
+
+
+def loads_at_once(c: Columns) -> IntColumn:
+    """Loads that a thread holds at a step: `cp.async` copies 4 bytes or more, so narrower lines pass through registers."""
+    swapped = c["swap_ab"] == 1
+    rows = {"a": np.where(swapped, c["tile_n"], c["tile_m"]), "b": np.where(swapped, c["tile_m"], c["tile_n"])}
+    loads = 0 * c["tile_m"]
+    for operand in "ab":
+        if (width := copy_bytes(c.problem, operand)) < WORD_BYTES:
+            loads = loads + rows[operand] * stage_k_bytes(c) // width
+    column: IntColumn = -(-loads // (c["threads"] * _copying_steps(c)))
     return column
 
 
@@ -287,15 +312,19 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    & (c["blocks_per_sm"] <= c.arch.blocks_per_sm),
          lambda c: f"{c.first('blocks_per_sm')} blocks of {c.first('threads')} threads; {c.arch.name} holds "
                    f"{c.arch.blocks_per_sm} blocks and {c.arch.threads_per_sm:,} threads"),
-    Rule("copy.groups", f"a thread copies at most {MOST_GROUPS} groups of 16 bytes for a stage", _SPILLS,
+    Rule("copy.groups", f"a thread copies at most {MOST_GROUPS} groups of 16 bytes for a stage, {MOST_PIECEWISE} where "
+                        f"lines are aligned to less than {WORD_BYTES} bytes", _SPILLS,
          ("stage_bytes", "threads", "copies"),
-         lambda c: (c["copies"] == COPIES_TMA) | (c["stage_bytes"] <= MOST_GROUPS * VECTOR_BYTES * c["threads"]),
+         lambda c: (c["copies"] == COPIES_TMA) | (c["stage_bytes"] <= _most_groups(c) * VECTOR_BYTES * c["threads"]),
          lambda c: f"{c.first('stage_bytes'):,} B of a stage over {c.first('threads')} threads are "
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
+    Rule("copy.loads", f"a thread loads at most {MOST_LOADS} pieces at a step, of lines aligned to less than {WORD_BYTES} "
+                       "bytes", _SPILLS, ("tile_m", "tile_n", "tile_k", "swap_ab", "threads"), lambda c: loads_at_once(c) <= MOST_LOADS,
+         lambda c: f"{c.first('threads')} threads load {int(loads_at_once(c)[0])} pieces each at a step"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
          ("held_registers", "fragment_registers", "consumer_registers", "stage_bytes", "threads", "stream_k",
-          "copies", "tile_k"),
+          "copies", "tile_k", "tile_m", "tile_n", "swap_ab"),
          lambda c: loop_registers(c) <= c["consumer_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
          ("accumulator_registers", "warp_n", "consumer_registers", "split_k", "stream_k", "copies"),

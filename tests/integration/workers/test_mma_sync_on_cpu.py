@@ -31,7 +31,7 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("50x37x104", "bf16", "nt", 1, "none", SMALL | {"warps_n": 2, "stages": 4}),
     ("40x48x100", "bf16", "tn", 2, "alpha+beta+bias+gelu", SMALL | {"warps_m": 2, "tile_n": 48, "stages": 2}),
     ("30x70x198", "fp16", "nn", 1, "bias+silu", SMALL | {"tile_m": 16, "tile_n": 64, "warps_n": 8, "tile_k": 64}),
-    ("33x35x77", "fp16", "tt", 2, "alpha+relu", SMALL | {"warps_n": 2, "tile_k": 128, "stages": 2}),
+    ("33x35x77", "fp16", "tt", 2, "alpha+relu", SMALL | {"warps_m": 2, "warps_n": 2, "tile_k": 128, "stages": 2}),
     ("9x90x131", "bf16", "nn", 1, "beta", SMALL | {"swap_ab": 1, "tile_n": 16, "split_k": 3, "stages": 3}),
     ("70x20x500", "fp16", "tn", 1, "alpha+bias", SMALL | {"swap_ab": 1, "split_k": 6, "raster": "along_n"}),
     ("33x66x45", "tf32", "nn", 1, "none", SMALL | {"tile_k": 16, "raster_group": 1, "blocks_per_sm": 2}),
@@ -47,14 +47,18 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("65x34x96", "tf32", "nt", 2, "alpha+beta",
      SMALL | {"warps_m": 2, "tile_k": 64, "persistent": 1, "raster_group": 2}),
     ("20x50x200", "fp8_e4m3,fp8_e4m3,bf16,f32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "swizzle": 0}),
-    ("20x40x333", "fp8_e5m2,fp8_e4m3,fp8_e5m2,f32_promoted", "nn", 2, "none", SMALL | {"tile_k": 64, "stages": 5}),
-    ("35x33x129", "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "none", SMALL | {"tile_n": 8, "tile_k": 128}),
+    ("20x40x333", "fp8_e5m2,fp8_e4m3,fp8_e5m2,f32_promoted", "nn", 2, "none",
+     SMALL | {"warps_m": 2, "tile_k": 64, "stages": 5}),
+    ("35x33x129", "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "none",
+     SMALL | {"warps_m": 2, "tile_n": 8, "tile_k": 128}),
     ("40x30x260", "int8", "nt", 2, "none", SMALL | {"warps_n": 2, "tile_k": 256, "stages": 2, "split_k": 2}),
     ("31x45x100", "int8,uint8,bf16,s32", "tt", 1, "alpha+bias+gelu", SMALL | {"tile_k": 64}),
-    ("70x33x90", "uint8,int8,int8,s32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "persistent": 1, "split_k": 2}),
+    ("70x33x90", "uint8,int8,int8,s32", "nt", 1, "alpha",
+     SMALL | {"warps_n": 2, "tile_k": 64, "persistent": 1, "split_k": 2}),
     ("40x44x300", "fp16_acc16", "tn", 1, "alpha+bias+relu", SMALL | {"tile_n": 16, "stages": 4}),
     ("37x50x200", "fp16,fp16,f32,fp16", "nt", 2, "none", SMALL | {"warps_n": 2, "split_k": 3, "tile_k": 64}),
-    ("9x60x333", "fp8_e5m2,fp8_e4m3,fp16,fp16", "nt", 1, "beta", SMALL | {"swap_ab": 1, "tile_k": 64, "tile_n": 16}),
+    ("9x60x333", "fp8_e5m2,fp8_e4m3,fp16,fp16", "nt", 1, "beta",
+     SMALL | {"swap_ab": 1, "warps_m": 2, "tile_k": 64, "tile_n": 16}),
     ("20x40x260", "fp8_e4m3,fp8_e4m3,fp8_e4m3,fp16", "nn", 1, "alpha", SMALL | {"tile_k": 64}),
     ("36x40x200", "fp8_e5m2,fp8_e4m3,bf16,f32_promoted", "nt", 1, "none", SMALL | {"tile_k": 64, "unit_scales": 1}),
     # Three multiprocessors: four tiles, shared by three blocks; five of eight by three; four by six; one by three.
@@ -74,7 +78,7 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("40x32x250", "int8", "tn", 1, "none", TMA | {"tile_k": 128, "stages": 2, "split_k": 2}),
     ("130x140x136", "bf16", "nt", 1, "none",
      TMA | {"tile_m": 128, "tile_n": 64, "warps_m": 4, "warps_n": 2, "persistent": 1}),
-    ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8}),
+    ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8, "warps_m": 2}),
 ]  # fmt: skip
 
 
@@ -123,6 +127,8 @@ FAULT_CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("72x72x136", "bf16", "tn", 1, "none", TMA | {"tile_m": 96, "tile_n": 48}),
     ("40x72x72", "tf32", "nn", 1, "none", SMALL | {"tile_n": 48, "warps_n": 2}),
     ("72x40x72", "tf32", "tt", 1, "none", SMALL | {"tile_m": 64}),
+    ("40x40x137", "bf16", "nn", 1, "none", SMALL | {"warps_n": 2, "tile_k": 64}),
+    ("40x40x137", "bf16", "nt", 1, "none", SMALL | {"warps_n": 2, "tile_k": 64}),
 ]
 UNFENCED = "a stage released without a fence"
 _WAIT = "cp_async_wait_group<Config::kStages - 2>();"
@@ -152,8 +158,11 @@ FAULTS = [
     ("first step of the next stage read from this one", "kStep == kLast ? next : stage", "stage", 0),
     ("edge of K not masked", "line_inside && left > 0", "line_inside", 0),
     ("edge of lines not masked", "line_inside && left > 0", "left > 0", 1),
-    ("part of a stage not copied", "if constexpr (kStep < kLast) copies.template part<kStep, kLast>();",
-     "if constexpr (kStep < kLast) copies.template part<kStep, kLast + 1>();", 0),
+    ("part of a stage not copied", "Held<kStep, kLast> part;", "Held<kStep, kLast + 1> part;", 0),
+    ("loaded into registers, not stored", "copies.store(part);\n            if", "if", 9),
+    ("halves of a word exchanged", "<< 8 * load * kCopyBytes", "<< 8 * (kLoads - 1 - load) * kCopyBytes", 9),
+    ("every piece the first of its group", " + byte % kGroupBytes;", ";", 9),
+    ("edge of K loaded", "inside && byte < left ?", "inside ?", 10),
     ("K not advanced", "from += Op::kDepth * kElementBytes;", "", 0),
     ("lines not advanced", "lines -= Op::kDepth;", "", 1),
     ("a slice of K that ends a stage early", "tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);",

@@ -70,6 +70,9 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
      "4 blocks of 512 threads; sm_86 holds 16 blocks and 1,536 threads"),
     ("copy.groups", A100, SQUARE, {"tile_m": 64, "tile_n": 64, "warps_m": 1, "warps_n": 1, "tile_k": 128, "stages": 2},
      "32,768 B of a stage over 32 threads are 64 groups each"),
+    ("copy.groups", A100, Gemm.of(512, 512, 1001), {"tile_k": 128, "stages": 2},
+     "65,536 B of a stage over 128 threads are 32 groups each"),
+    ("copy.loads", A100, Gemm.of(512, 512, 1001), {"tile_k": 32}, "128 threads load 64 pieces each at a step"),
     ("registers.held", A100, SQUARE, {"tile_n": 192}, "192 sums + 2·40 of fragments = 272 held, + 48 beside = 320"
      " > 255 registers of a thread in 1 blocks of 128"),
     ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},

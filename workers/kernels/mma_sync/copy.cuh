@@ -1,4 +1,4 @@
-// Copies of operands into the ring: every thread copies groups of 16 bytes, a few after each step of the products.
+// Copies of operands into the ring: every thread copies pieces of lines, a few after each step of the products.
 #pragma once
 
 #include "common/types.cuh"
@@ -9,57 +9,93 @@
 /// One thread's share of one operand, stage after stage. What lies outside the operand becomes 0.
 ///
 /// `kCopyBytes` is the widest copy that the operand's lines are aligned to; they consist of such copies, or are
-/// `kRagged`. Copies of 4, 8 and 16 bytes are asynchronous; narrower ones pass through registers, element by element.
+/// `kRagged`. Copies of 4, 8 and 16 bytes are asynchronous; narrower ones pass through registers, from `fetch` to `store`.
+/// Lanes side by side copy pieces side by side, so that narrow copies of a warp share lines of L1 and no banks.
 template <class Op, int kThreads, int kCopyBytes, bool kRagged, int kPrefetchBytes>
 struct OperandCopy {
     static constexpr int kElementBytes = Op::kElementBytes;
-    /// Lines from one group of this thread to its next; its groups of a span, the last of which not every thread has;
+    static constexpr bool kAsync = kCopyBytes >= kWordBytes;
+    /// What a thread copies at once, and such pieces of a line in a span.
+    static constexpr int kPieceBytes = kAsync ? kCopyBytes : kWordBytes;
+    static constexpr int kPieces = Op::kSpanBytes / kPieceBytes;
+    /// Lines from one piece of this thread to its next; its pieces of a span, the last of which not every thread has;
     /// and those of all spans.
-    static constexpr int kLineStep = kThreads / Op::kGroups;
+    static constexpr int kLineStep = kThreads / kPieces;
     static constexpr int kPerSpan = ceil_div(Op::kLines, kLineStep);
     static constexpr int kCount = Op::kSpans * kPerSpan;
-    /// Up to so many copies are unrolled.
-    static constexpr int kMostTogether = 16;
-    static_assert(kThreads % Op::kGroups == 0, "a thread always copies the same group of its lines");
+    /// Up to so many copies are unrolled; more take too many registers side by side.
+    static constexpr int kMostTogether = kCopyBytes < kGroupBytes ? 8 : 16;
+    /// Loads of a piece that passes through registers.
+    static constexpr int kLoads = kAsync ? 0 : kWordBytes / kCopyBytes;
+    static_assert(kThreads % kPieces == 0, "a thread always copies the same piece of its lines");
     static_assert(kCopyBytes % kElementBytes == 0 && kGroupBytes % kCopyBytes == 0, "whole elements");
     /// Lines after which the swizzle repeats.
     static constexpr int kSwizzleLines = 8;
 
-    const unsigned char* from;  // this thread's group of its first line, in the stage that is copied next
+    const unsigned char* from;  // this thread's piece of its first line, in the stage that is copied next
     long long pitch;
     int line;   // this thread's first line
-    u32 place;  // in the tile, of its group there
+    u32 place;  // in the tile, of its piece there
     int lines;  // of the operand, from `line` on
-    int along;  // bytes of a line of the operand, from this thread's group on
+    int along;  // bytes of a line of the operand, from this thread's piece on
 
     /// `row` is the tile's first of `rows` of M or N, `k` the first element of `depth` of K.
     __device__ __forceinline__ OperandCopy(const void* base, long long pitch_, int row, int rows, int k, int depth)
-        : pitch(pitch_), line(threadIdx.x / Op::kGroups), place(Op::place(line, threadIdx.x % Op::kGroups)) {
-        const int group = threadIdx.x % Op::kGroups;
+        : pitch(pitch_), line(threadIdx.x / kPieces), place(piece_at(line)) {
+        const int piece = threadIdx.x % kPieces;
         const int first_line = (Op::kMnMajor ? k : row) + line, first = Op::kMnMajor ? row : k;
         lines = (Op::kMnMajor ? depth : rows) - first_line;
-        along = ((Op::kMnMajor ? rows : depth) - first) * kElementBytes - group * kGroupBytes;
+        along = ((Op::kMnMajor ? rows : depth) - first) * kElementBytes - piece * kPieceBytes;
         from = static_cast<const unsigned char*>(base) + first_line * pitch + (long long)first * kElementBytes +
-               group * kGroupBytes;
+               piece * kPieceBytes;
     }
 
-    /// Copies groups `kBegin` to `kEnd` of this thread into the tile `to`, if they are wanted.
+    /// Pieces `kBegin` to `kEnd` of this thread between `fetch` and `store`.
     template <int kBegin, int kEnd>
-    __device__ __forceinline__ void copy(unsigned char* to, bool wanted) const {
+    struct Held {
+        u32 loads[kAsync || kEnd == kBegin ? 1 : (kEnd - kBegin) * kLoads];
+    };
+
+    /// Starts to copy pieces into the tile `to`, if they are wanted: asynchronously, or into registers.
+    template <int kBegin, int kEnd>
+    __device__ __forceinline__ void fetch(unsigned char* to, bool wanted, Held<kBegin, kEnd>& held) const {
         // Stepped, not multiplied: the compiler would keep every product for the next stage, for lack of registers in
         // local memory.
         const long long step = kLineStep * pitch;
         const unsigned char* at = from + kBegin % kPerSpan * step;
-        // Many copies, or many pieces of each, take too many registers side by side.
-        constexpr int kTogether = kCopyBytes < kGroupBytes ? 1 : kEnd - kBegin > kMostTogether ? 4 : kMostTogether;
+        constexpr int kTogether = kAsync && kEnd - kBegin > kMostTogether ? 4 : kEnd - kBegin;
 #pragma unroll(kTogether)
         for (int i = kBegin; i < kEnd; ++i) {
-            const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep;
+            const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep, left = along - span * Op::kSpanBytes;
             if (i > kBegin) at = ahead == 0 ? from : at + step;
-            const bool in_tile = kPerSpan * kLineStep <= Op::kLines || line + ahead < Op::kLines;
-            const int left = along - span * Op::kSpanBytes;
-            copy_group(to + place_of(span * Op::kLines + ahead), at + span * Op::kSpanBytes, wanted && in_tile,
-                       ahead < lines, left);
+            const unsigned char* const piece = at + span * Op::kSpanBytes;
+            if constexpr (kAsync) {
+                copy_async(to + place_of(span, ahead), piece, wanted && in_tile(ahead), ahead < lines, left);
+            } else {
+                const bool inside = wanted && in_tile(ahead) && ahead < lines;
+#pragma unroll
+                for (int load = 0; load < kLoads; ++load) {
+                    const int byte = load * kCopyBytes;
+                    held.loads[(i - kBegin) * kLoads + load] = inside && byte < left ? loaded(piece + byte) : 0;
+                }
+            }
+        }
+    }
+
+    /// Stores what `fetch` has loaded into registers.
+    template <int kBegin, int kEnd>
+    __device__ __forceinline__ void store(unsigned char* to, bool wanted, const Held<kBegin, kEnd>& held) const {
+        if constexpr (!kAsync) {
+#pragma unroll
+            for (int i = kBegin; i < kEnd; ++i) {
+                const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep;
+                u32 word = 0;
+#pragma unroll
+                for (int load = 0; load < kLoads; ++load) {
+                    word |= held.loads[(i - kBegin) * kLoads + load] << 8 * load * kCopyBytes;
+                }
+                if (wanted && in_tile(ahead)) *reinterpret_cast<u32*>(to + place_of(span, ahead)) = word;
+            }
         }
     }
 
@@ -75,43 +111,38 @@ struct OperandCopy {
     }
 
 private:
-    /// Where this thread's group lies `ahead` lines after its first one.
-    __device__ __forceinline__ u32 place_of(int ahead) const {
-        if constexpr (kLineStep % kSwizzleLines == 0) return place + ahead * Op::kSpanBytes;
-        else return Op::place(line + ahead, threadIdx.x % Op::kGroups);
+    /// Where this thread's piece of line `at_line` lies.
+    __device__ __forceinline__ static u32 piece_at(int at_line) {
+        const int byte = threadIdx.x % kPieces * kPieceBytes;
+        return Op::place(at_line, byte / kGroupBytes) + byte % kGroupBytes;
     }
 
-    /// Copies one group of a line, of which `left` bytes remain.
-    __device__ __forceinline__ static void copy_group(unsigned char* to, const unsigned char* at, bool wanted,
+    /// Where this thread's piece of a span lies `ahead` lines after its first one.
+    __device__ __forceinline__ u32 place_of(int span, int ahead) const {
+        const int within = ahead % kSwizzleLines;
+        const u32 first = within == 0 ? place : piece_at(line + within);
+        return first + (span * Op::kLines + ahead - within) * Op::kSpanBytes;
+    }
+
+    __device__ __forceinline__ bool in_tile(int ahead) const {
+        return kPerSpan * kLineStep <= Op::kLines || line + ahead < Op::kLines;
+    }
+
+    /// Copies one piece of a line, of which `left` bytes remain.
+    __device__ __forceinline__ static void copy_async(unsigned char* to, const unsigned char* at, bool wanted,
                                                       bool line_inside, int left) {
         if constexpr (kRagged) {
             static_assert(kCopyBytes == kGroupBytes, "lines of packed operands start at whole groups");
             cp_async_cg_first(smem_address(to), at, wanted, line_inside ? min(max(left, 0), kGroupBytes) : 0);
         } else if constexpr (kCopyBytes == kGroupBytes) {
             cp_async_cg<kPrefetchBytes>(smem_address(to), at, wanted, line_inside && left > 0);
-        } else if constexpr (kCopyBytes >= 4) {
-#pragma unroll
-            for (int byte = 0; byte < kGroupBytes; byte += kCopyBytes) {
-                cp_async_ca<kCopyBytes>(smem_address(to + byte), at + byte, wanted, line_inside && left > byte);
-            }
-        } else if (wanted) {
-            *reinterpret_cast<uint4*>(to) = gathered(at, line_inside ? left : 0);
+        } else {
+            cp_async_ca<kCopyBytes>(smem_address(to), at, wanted, line_inside && left > 0);
         }
     }
 
-    __device__ __forceinline__ static uint4 gathered(const unsigned char* at, int left) {
-        u32 words[4];
-#pragma unroll
-        for (int word = 0; word < 4; ++word) {
-            words[word] = 0;
-#pragma unroll
-            for (int byte = 0; byte < 4; byte += kElementBytes) {
-                const unsigned char* const element = at + 4 * word + byte;
-                if (4 * word + byte >= left) continue;
-                words[word] |= (kElementBytes == 2 ? *reinterpret_cast<const u16*>(element) : *element) << 8 * byte;
-            }
-        }
-        return make_uint4(words[0], words[1], words[2], words[3]);
+    __device__ __forceinline__ static u32 loaded(const unsigned char* at) {
+        return kCopyBytes == 2 ? *reinterpret_cast<const u16*>(at) : *at;
     }
 };
 
@@ -124,6 +155,12 @@ struct StageCopy {
                               Config::kPrefetchBytes>;
     using CopyB = OperandCopy<typename S::B, S::kThreads, Config::kCopyBytesB, Config::kRaggedB != 0,
                               Config::kPrefetchBytes>;
+
+    static constexpr bool kAsync = CopyA::kAsync && CopyB::kAsync;
+    /// Parts in which the first stages are copied, and how many of these are unrolled: what passes through registers
+    /// must not hold those of all stages.
+    static constexpr int kFirstParts = kAsync ? 1 : S::kSteps - 1;
+    static constexpr int kFirstTogether = kAsync ? Config::kStages : 2;
 
     Smem& smem;
     CopyA a;
@@ -139,12 +176,34 @@ struct StageCopy {
             tile.k * Config::kTileK, args.k),
           left(tile.k_end - tile.k) {}
 
-    /// Copies part `kPart` of `kParts` of the next stage.
+    /// Part `kPart` of `kParts` of a stage between `fetch` and `store`.
     template <int kPart, int kParts>
-    __device__ __forceinline__ void part() {
-        auto& to = smem.stages[stage];
-        a.template copy<CopyA::kCount * kPart / kParts, CopyA::kCount*(kPart + 1) / kParts>(to.a, left > 0);
-        b.template copy<CopyB::kCount * kPart / kParts, CopyB::kCount*(kPart + 1) / kParts>(to.b, left > 0);
+    struct Held {
+        typename CopyA::template Held<CopyA::kCount * kPart / kParts, CopyA::kCount*(kPart + 1) / kParts> a;
+        typename CopyB::template Held<CopyB::kCount * kPart / kParts, CopyB::kCount*(kPart + 1) / kParts> b;
+    };
+
+    /// Starts to copy a part of the next stage.
+    template <int kPart, int kParts>
+    __device__ __forceinline__ void fetch(Held<kPart, kParts>& held) {
+        a.fetch(smem.stages[stage].a, left > 0, held.a);
+        b.fetch(smem.stages[stage].b, left > 0, held.b);
+    }
+
+    /// Stores what passes through registers; the loads of a part wait for memory together.
+    template <int kPart, int kParts>
+    __device__ __forceinline__ void store(const Held<kPart, kParts>& held) {
+        a.store(smem.stages[stage].a, left > 0, held.a);
+        b.store(smem.stages[stage].b, left > 0, held.b);
+    }
+
+    /// Copies all of the next stage.
+    template <int kPart = 0>
+    __device__ __forceinline__ void all() {
+        Held<kPart, kFirstParts> part;
+        fetch(part);
+        store(part);
+        if constexpr (kPart + 1 < kFirstParts) all<kPart + 1>();
     }
 
     /// Ends a stage: its copies are one group. Past the tile's last stage groups are empty, so that a wait for all but

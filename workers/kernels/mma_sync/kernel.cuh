@@ -65,9 +65,9 @@ struct MmaGemm {
     __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile,
                                              Sums<Config>& sums) {
         StageCopy<Config> copies(smem, args, tile);
-#pragma unroll
+#pragma unroll(StageCopy<Config>::kFirstTogether)
         for (int stage = 0; stage < Config::kStages - 1; ++stage) {
-            copies.template part<0, 1>();
+            copies.all();
             copies.commit();
         }
         sums.clear();
@@ -94,13 +94,19 @@ struct MmaGemm {
                                           Fragments<Config> (&held)[2], StageCopy<Config>& copies, Sums<Config>& d) {
         constexpr int kLast = S::kSteps - 1;
         fragments.load(smem.stages[kStep == kLast ? next : stage], (kStep + 1) % S::kSteps, held[(kStep + 1) % 2]);
-        if constexpr (kStep < kLast) copies.template part<kStep, kLast>();
-        products(held[kStep % 2], d);
-        if constexpr (kStep == kLast - 1) {
-            copies.commit();
-            wait_for_next_stage();
+        if constexpr (kStep == kLast) {
+            products(held[kStep % 2], d);
+        } else {
+            typename StageCopy<Config>::template Held<kStep, kLast> part;
+            copies.fetch(part);
+            products(held[kStep % 2], d);
+            copies.store(part);
+            if constexpr (kStep == kLast - 1) {
+                copies.commit();
+                wait_for_next_stage();
+            }
+            steps<kStep + 1>(fragments, stage, next, held, copies, d);
         }
-        if constexpr (kStep < kLast) steps<kStep + 1>(fragments, stage, next, held, copies, d);
     }
 
     __device__ __forceinline__ static void wait_for_next_stage() {

@@ -14,6 +14,8 @@ constexpr int kInstructionN = 8;
 constexpr int kInstructionKBytes = 32;
 /// Bytes of a row of an 8x8 matrix; copies and swizzles keep them together.
 constexpr int kGroupBytes = 16;
+/// Bytes of a register, and of a bank.
+constexpr int kWordBytes = 4;
 /// Bytes after which every swizzle of TMA repeats; it applies it to addresses, not to offsets in a tile.
 constexpr int kSwizzleBytes = 1024;
 
