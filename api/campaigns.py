@@ -30,7 +30,7 @@ from api.fleet_schemas import (
 from api.http_errors import responses
 from api.json_bodies import LargeJsonRoute
 from api.pages import PageQuery, page_of
-from api.schemas import Absent, NumberPath, Strict
+from api.schemas import DECIMAL, Absent, NumberPath, Strict
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams, count_stream, may_go_on
 from tuner.errors import StoreError, UnknownCampaign
@@ -73,7 +73,7 @@ class ProblemsQuery(PageQuery):
 class EventsQuery(Strict):
     """How long the stream stays open."""
 
-    seconds: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
+    seconds: Annotated[float, Field(gt=0, le=86_400), DECIMAL] = 3_600.0
 
 
 @fields_of(

@@ -75,7 +75,7 @@ class CampaignIn(Body):
     ]
     devices: Annotated[list[DeviceIn], Field(min_length=1, max_length=16)]
     budget: BudgetIn = BudgetIn()
-    priority: Annotated[int, Field(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] = 0
+    priority: Annotated[int, Field(ge=PRIORITIES.start, le=PRIORITIES.stop - 1, strict=True)] = 0
 
     def request(self) -> CampaignRequest:
         """The tuner's value.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Annotated, Any, Final, cast, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -27,6 +28,18 @@ def _digits(given: Any) -> Any:  # noqa: ANN401  (a query's text, or a default)
 
 #: Of a whole number in a query, behind its bounds: in front of them the description would lack them.
 DIGITS: Final = BeforeValidator(_digits)
+
+
+def _decimal(given: Any) -> Any:  # noqa: ANN401  (as above)
+    """Refuses what Python takes for a number too, as 1_0.5 for 10.5."""
+    if isinstance(given, str) and not _DECIMAL.fullmatch(given):
+        raise ValueError("give a number in digits, as in 1.05")
+    return given
+
+
+_DECIMAL: Final = re.compile("[0-9.eE+-]+")
+#: The same of any number in a query.
+DECIMAL: Final = BeforeValidator(_decimal)
 
 #: Longest text of a field.
 _MOST_TEXT: Final = 60

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from api.derived import FromAttributes
 from api.patterns import PRINTABLE
+from api.problem_schemas import DECIMAL as DECIMAL
 from api.problem_schemas import DIGITS as DIGITS
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut, check_count

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from api.encoding import Rendered
 from api.http_errors import HttpError
-from api.schemas import Absent, Strict
+from api.schemas import DECIMAL, Absent, Strict
 from space.errors import ConfigError
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.exporters.guard import MIN_GAIN, guarded
@@ -33,8 +33,7 @@ class TableQuery(Strict):
     format: Format = "json"
     min_gain: (
         Annotated[
-            float,
-            Field(ge=0.0, le=100.0, description=f"least gain to export; {MIN_GAIN} by default"),
+            float, Field(ge=0.0, le=100.0, description=f"least gain to export; {MIN_GAIN} by default"), DECIMAL
         ]
         | Absent
     ) = None

@@ -15,7 +15,7 @@ from api import streams
 from api.auth import require
 from api.fleet import CampaignsDependency
 from api.http_errors import responses
-from api.schemas import Absent, DeviceName, Number, Strict
+from api.schemas import DECIMAL, Absent, DeviceName, Number, Strict
 from api.views.hub import EventHub, Listener, moment
 from api.views.kept import ViewsDependency
 from tuner.evidence.known_devices import check_known
@@ -27,7 +27,7 @@ router = APIRouter(tags=["views"])
 class AllEventsQuery(Strict):
     """Which events, and how long the stream stays open."""
 
-    seconds: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
+    seconds: Annotated[float, Field(gt=0, le=86_400), DECIMAL] = 3_600.0
     campaign: Annotated[Number | Absent, Field(description="leaves out events of other campaigns")] = None
     device: DeviceName | Absent = None
 

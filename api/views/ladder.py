@@ -17,7 +17,7 @@ from api.patterns import COUNTS
 from api.problem_schemas import DIGITS, Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
-from tuner.answering.ladder import MOST_MS, MS
+from tuner.answering.ladder import MOST_MS, MS, problems
 from tuner.evidence.known_devices import check_known
 from tuner.views.bests import Weight
 from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
@@ -90,7 +90,9 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     return await views.keep(
         request, ("ladder", problem.key, device, tuple(ms)),
         lambda: ladder(bests, problem, device, ms, model().model, answer_service.recordings),
-        version=lambda: (bests.version_of(device), model().version),
+        version=lambda: (
+            bests.version_of(device), model().version, [bests.wrong(rung, device) for rung in problems(problem, ms)],
+        ),
         schema=LadderOut, slow=True,
     )  # fmt: skip
 

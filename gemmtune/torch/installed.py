@@ -27,7 +27,7 @@ from gemmtune.torch.arguments import check_numbers
 from gemmtune.torch.calls import MULTIPLIED, Parts, output_of, parts_of, problem_of, tf32
 from gemmtune.torch.operands import Refused, separate, strides_of
 from gemmtune.torch.operators import DTYPES
-from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, Shapes, register, weakly
+from gemmtune.torch.overrides import MODES, OVERLOADS, Capturing, Overridden, register, shapes_of, weakly
 from gemmtune.torch.private import current_device
 from space.family import is_own
 from space.kinds.gemm import SCALES, Gemm
@@ -115,13 +115,21 @@ class Installed:
             with _CHANGING:
                 self._offs -= 1
 
+    def _begin(self) -> None:
+        """Overrides torch's own kernels, until `remove`; raises as `register` does, and overrides none then."""
+        global _installed
+        if self._overridden is not None and (self.eager or not MODES):
+            self._library = register(self._overridden)
+        captures.follow(self)
+        self.enabled, _installed = True, self
+
     def remove(self) -> None:
         """Restores torch's own kernels, for good. Captured graphs keep what they captured."""
         global _installed
         with _CHANGING:
             if captures.followed() is self:
                 captures.follow(None)
-            self.enabled, self._overridden = False, None
+            self.enabled = False
             if self._library is not None:
                 self._library._destroy()
                 self._library = None
@@ -307,12 +315,12 @@ def install(
         stale: take a table that was measured with a driver of another branch, or with another version of cuBLASLt.
 
     Raises:
-        TableError: the table can't be read, is not what its hashes say, or is of another machine; nothing is installed.
+        TableError: the table can't be read, is not what its hashes say, or is of another machine. After any error an
+            earlier table stays installed.
         RuntimeError: this version of torch can't be overridden, or allows one override only and another library has it.
         ValueError: an argument is no path or no number, or torch does not have the dispatch key `key`, whose kernels
             `eager` calls need.
     """
-    global _installed
     check_path(str(table), "install()")
     path = path_of(table, "table", "a table (….json) or a folder of `gemmtune export`")
     check_numbers(eager_us=eager_us, **({} if min_gain is None else {"min_gain": min_gain}))
@@ -322,18 +330,21 @@ def install(
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(f"torch {torch.__version__} can't be overridden: it needs 2.9 or newer (library.get_kernel)")
     with _CHANGING:
-        if _installed is not None:
-            _installed.remove()
-        made = Installed(source, eager, eager_us)
-        matrices, batches = _shapes_of(source, False), _shapes_of(source, True)
+        made, problems = Installed(source, eager, eager_us), [best.problem for best in source.bests.values()]
+        matrices, batches = shapes_of(problems, batches=False), shapes_of(problems, batches=True)
         made._overridden = Overridden(key, _overloads(source), matrices, batches, weakly(made.computed))
         if not (eager or MODES):
             log.warning("torch %s does not compile inside modes: every product takes a detour through Python, even "
                         "outside of captures", torch.__version__)  # fmt: skip
-        if eager or not MODES:
-            made._library = register(made._overridden)
-        captures.follow(made)
-        _installed = made
+        earlier = _installed
+        if earlier is not None:
+            earlier.remove()  # first: there are versions of torch that allow only one override
+        try:
+            made._begin()
+        except BaseException:
+            if earlier is not None:
+                earlier._begin()
+            raise
     log.info("%s: %d problems of %s are installed", table, len(source.bests), source.device)
     return made
 
@@ -383,14 +394,3 @@ def _takes_scales(best: Best) -> bool:
         return True
     eight = isinstance(problem, Gemm) and problem.dtype_a.startswith("fp8") and "alpha" in problem.epilogue_parts
     return eight and not is_own(best.config)
-
-
-def _shapes_of(source: Exact, batches: bool) -> Shapes:
-    """Shapes of A and B, as matrices or as batches, in the products of a table."""
-    found: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
-    for best in source.bests.values():
-        each = best.problem
-        if isinstance(each, Gemm) and (batches or each.batch == 1):
-            batch = (each.batch,) if batches else ()
-            found.setdefault((*batch, each.m, each.k), set()).add((*batch, each.k, each.n))
-    return {shape: frozenset(others) for shape, others in found.items()}

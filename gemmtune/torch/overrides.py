@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakMethod
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from space.kinds.gemm import Gemm
+from space.problem import Problem
 
 log = logging.getLogger("gemmtune.torch")
 
@@ -66,6 +70,16 @@ class Overridden:
     def shapes(self, overload: str) -> Shapes:
         """Those of an overload's operands."""
         return self.batches if overload.startswith("bmm") else self.matrices
+
+
+def shapes_of(problems: Iterable[Problem], *, batches: bool) -> Shapes:
+    """Shapes of A and B, as matrices or as batches, in the products of a table."""
+    found: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for each in problems:
+        if isinstance(each, Gemm) and (batches or each.batch == 1):
+            batch = (each.batch,) if batches else ()
+            found.setdefault((*batch, each.m, each.k), set()).add((*batch, each.k, each.n))
+    return {shape: frozenset(others) for shape, others in found.items()}
 
 
 class Capturing(TorchDispatchMode):  # type: ignore[misc]
@@ -154,7 +168,8 @@ def _all_plain(values: Iterable[object], key: str) -> bool:
 
 
 def register(overridden: Overridden) -> Any:  # noqa: ANN401
-    """Overrides torch's kernels for calls of all threads, until `_destroy` of the library that it returns.
+    """Overrides torch's kernels for calls of all threads, until `_destroy` of the library that it returns; none of them
+    where it fails.
 
     Raises:
         RuntimeError: another library overrides these operators, in versions of torch that allow only one; the others
@@ -162,7 +177,8 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
         ValueError: torch does not have the dispatch key.
     """
     library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as failing:
+        failing.callback(library._destroy)
         # torch warns of the override, which is intended.
         warnings.simplefilter("ignore")
         for overload in sorted(overridden.overloads):
@@ -174,6 +190,7 @@ def register(overridden: Overridden) -> Any:  # noqa: ANN401
             kernel = _override(overload, original.call_boxed, overridden.shapes(overload), overridden.computed)
             library.impl(overload, kernel, overridden.key, with_keyset=True)
             _KEPT.append(torch.library.get_kernel(f"aten::{overload}", overridden.key))
+        failing.pop_all()
     return library
 
 

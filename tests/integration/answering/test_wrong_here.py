@@ -131,11 +131,17 @@ def test_a_service_takes_back_what_it_predicted_and_answers_without_its_store(
             assert said["source"] == "predicted"
             return str(said["config"]["key"])
 
-        first = key()
+        def rungs() -> list[str]:
+            said = http.get("/v1/ladder", params={"n": 4096, "k": 4096, "ms": "256,512", "device": DEVICE}).json()
+            return [rung["config"]["key"] for rung in said["rungs"]]
+
+        first, (below, at) = key(), rungs()
+        assert at == first
         tell(store, config_named(first))
         app.state.follower.poll()
         second = key()
         assert second != first
+        assert rungs() == [below, second]
         batch = {"problems": [{"m": 512, "n": 4096, "k": 4096}], "device": DEVICE}
         assert http.post("/v1/best:batch", json=batch).json()["items"][0]["config"]["key"] == second
         assert http.get("/v1/best", params=ASKED | {"policy": "burst"}).json()["config"]["key"] == second

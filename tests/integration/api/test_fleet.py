@@ -96,6 +96,8 @@ class TestCampaigns:
             ({"budget": {"gpu_seconds": True}}, "malformed-request", "valid"),
             ({"budget": {"candidates": True}}, "malformed-request", "valid"),
             ({"priority": 101}, "malformed-request", "priority"),
+            ({"priority": "1_0"}, "malformed-request", "priority"),
+            ({"priority": True}, "malformed-request", "priority"),
         ],
     )
     def test_what_is_no_campaign_is_refused(

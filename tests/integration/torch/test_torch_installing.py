@@ -91,6 +91,31 @@ def test_a_thread_that_removes_a_table_does_not_unfollow_the_next_one(
     assert captures.followed() is installed._installed
 
 
+@pytest.mark.parametrize("key", ["CPU", "NONE"])
+def test_an_earlier_table_outlives_an_installation_that_fails(
+    written: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    before = install(written, eager=True, eager_us=0.0, key="CPU")
+    real = overrides._override
+
+    def refused(overload: str, *rest: Any) -> Any:  # noqa: ANN401
+        if overload == "mm.out":  # `mm` is overridden by then
+            monkeypatch.setattr(overrides, "_override", real)
+            raise RuntimeError("another library overrides it")
+        return real(overload, *rest)
+
+    monkeypatch.setattr(overrides, "_override", refused if key == "CPU" else real)
+    with pytest.raises((RuntimeError, ValueError), match=r"another library|NONE") as held:
+        install(written, eager=True, eager_us=0.0, key=key)
+    assert installed._installed is captures.followed() is before
+    assert launches(before) == 1
+    before.remove()
+    noted = len(StandIn.noted)
+    torch.mm(*operands(16, 32, 64))
+    assert len(StandIn.noted) == noted, "a part of the one that failed is left"
+    del held  # its frames hold what was registered
+
+
 def test_what_other_threads_run_stays_when_a_table_is_removed(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A thread that had begun a product ended in a segmentation fault, or in an assertion of torch's.
     registered: list[weakref.ref[object]] = []

@@ -164,6 +164,21 @@ def test_tf32_is_not_compared_with_full_precision(monkeypatch: pytest.MonkeyPatc
         torch.set_float32_matmul_precision(before)
 
 
+def test_where_torchs_operator_cannot_be_timed_torch_computes_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, lambda _: 50.0)
+
+    def refused(*_: object) -> None:
+        raise RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(timings, "operator_of", lambda *_: refused)
+        said = slower()
+    assert said == "torch's operator can't be timed beside key, which was not measured: CUBLAS_STATUS_ALLOC_FAILED"
+    assert isinstance(said, torchs.Passing)
+    assert not timings.at_work()
+    assert slower() == ""
+
+
 def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[bool] = []
 
