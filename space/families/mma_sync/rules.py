@@ -124,7 +124,7 @@ def _copying_steps(c: Columns) -> IntColumn:
 
 
 def loads_at_once(c: Columns) -> IntColumn:
-    """Loads that a thread holds at a step: `cp.async` copies 4 bytes or more, so narrower lines pass through registers."""
+    """Loads that a thread holds at a step of lines that pass through registers: `cp.async` copies 4 bytes or more."""
     swapped = c["swap_ab"] == 1
     rows = {"a": np.where(swapped, c["tile_n"], c["tile_m"]), "b": np.where(swapped, c["tile_m"], c["tile_n"])}
     loads = 0 * c["tile_m"]
@@ -318,8 +318,9 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["copies"] == COPIES_TMA) | (c["stage_bytes"] <= _most_groups(c) * VECTOR_BYTES * c["threads"]),
          lambda c: f"{c.first('stage_bytes'):,} B of a stage over {c.first('threads')} threads are "
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
-    Rule("copy.loads", f"a thread loads at most {MOST_LOADS} pieces at a step, of lines aligned to less than {WORD_BYTES} "
-                       "bytes", _SPILLS, ("tile_m", "tile_n", "tile_k", "swap_ab", "threads"), lambda c: loads_at_once(c) <= MOST_LOADS,
+    Rule("copy.loads", f"a thread loads at most {MOST_LOADS} pieces at a step where lines are aligned to less than "
+                       f"{WORD_BYTES} bytes", _SPILLS, ("tile_m", "tile_n", "tile_k", "swap_ab", "threads"),
+         lambda c: loads_at_once(c) <= MOST_LOADS,
          lambda c: f"{c.first('threads')} threads load {int(loads_at_once(c)[0])} pieces each at a step"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
