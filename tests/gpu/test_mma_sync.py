@@ -17,12 +17,16 @@ from space.family import family_named
 from space.kinds.gemm import LAYOUTS, Gemm
 from tests.gpu.verified import unverified
 from tuner.studying.open_worker import driver_present
+from workers.build import nvrtc_version
 from workers.cuda.worker import CudaWorker
+from workers.measurement import Outcome
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
 FAMILY = family_named("mma_sync")
 PROBLEMS, CONFIGS_PER_PROBLEM = 64, 8
+#: The compiler whose spills the rules know. Others spill a few legal configs more, and their builds are refused.
+RULES_NVRTC = "13.5"
 #: One knob at a time away from the defaults, with the knobs that depend on it.
 CORNERS = [
     {}, {"swap_ab": 1}, {"tile_m": 16, "warps_m": 1}, {"tile_m": 256, "warps_m": 4}, {"tile_n": 8, "warps_n": 1},
@@ -64,5 +68,7 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
     problem = draw(FAMILY, rng, number, profile)
     configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng, profile) for _ in range(CONFIGS_PER_PROBLEM)))
     measured = list(worker.begin(problem).screen(configs))
-    assert unverified(measured) == {}
     assert len(measured) == len(configs)
+    if nvrtc_version() != RULES_NVRTC:
+        measured = [one for one in measured if one.outcome is not Outcome.COMPILE or "spilled" not in one.detail]
+    assert unverified(measured) == {}
