@@ -44,8 +44,8 @@ PROMOTION_K: Final = 128
 #: Groups of 16 bytes that one thread copies for a stage, and where some pass through registers in pieces of 4 bytes:
 #: the addresses of more do not stay in registers.
 MOST_GROUPS, MOST_PIECEWISE = 24, 8
-#: Loads that one thread holds in registers at a step.
-MOST_LOADS: Final = 48
+#: Loads that one thread holds in registers at a step, and registers beside them, for their addresses.
+MOST_LOADS, PIECE_REGISTERS = 48, 8
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
@@ -102,7 +102,8 @@ def loop_registers(c: Columns) -> IntColumn:
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
     beside = np.where(produced, CONSUMER_REGISTERS, BESIDE_REGISTERS) + promotion + half
     beside = beside + WORD_REGISTERS * (len(_by_words(c)) == 2) * (_groups_at_once(c) > MOST_AT_ONCE)
-    beside = beside + loads_at_once(c)
+    loads = loads_at_once(c)
+    beside = beside + loads + PIECE_REGISTERS * (loads > 0)
     column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
     return column
 
