@@ -25,8 +25,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="
 
 FAMILY = family_named("mma_sync")
 PROBLEMS, CONFIGS_PER_PROBLEM = 64, 8
-#: The compiler whose spills the rules know. Others spill a few legal configs more, and their builds are refused.
-RULES_NVRTC = "13.5"
+#: The compiler whose spills the rules know. Others spill a few legal configs more, and their builds are refused: NVRTC
+#: 13.0 at most two of a problem's eight.
+RULES_NVRTC, MOST_SPILLED = "13.5", 2
 #: One knob at a time away from the defaults, with the knobs that depend on it.
 CORNERS = [
     {}, {"swap_ab": 1}, {"tile_m": 16, "warps_m": 1}, {"tile_m": 256, "warps_m": 4}, {"tile_n": 8, "warps_n": 1},
@@ -69,6 +70,6 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
     configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng, profile) for _ in range(CONFIGS_PER_PROBLEM)))
     measured = list(worker.begin(problem).screen(configs))
     assert len(measured) == len(configs)
-    if nvrtc_version() != RULES_NVRTC:
-        measured = [one for one in measured if one.outcome is not Outcome.COMPILE or "spilled" not in one.detail]
-    assert unverified(measured) == {}
+    spilled = [one for one in measured if one.outcome is Outcome.COMPILE and "spilled" in one.detail]
+    assert len(spilled) <= (0 if nvrtc_version() == RULES_NVRTC else MOST_SPILLED)
+    assert unverified(one for one in measured if one not in spilled) == {}
