@@ -102,7 +102,7 @@ def loop_registers(c: Columns) -> IntColumn:
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
     beside = np.where(produced, CONSUMER_REGISTERS, BESIDE_REGISTERS) + promotion + half
     beside = beside + WORD_REGISTERS * (len(_by_words(c)) == 2) * (_groups_at_once(c) > MOST_AT_ONCE)
-    loads = loads_at_once(c)
+    loads = _loads_at_once(c)
     beside = beside + loads + PIECE_REGISTERS * (loads > 0)
     column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
     return column
@@ -124,7 +124,7 @@ def _copying_steps(c: Columns) -> IntColumn:
     return column
 
 
-def loads_at_once(c: Columns) -> IntColumn:
+def _loads_at_once(c: Columns) -> IntColumn:
     """Loads that a thread holds at a step of lines that pass through registers: `cp.async` copies 4 bytes or more."""
     swapped = c["swap_ab"] == 1
     rows = {"a": np.where(swapped, c["tile_n"], c["tile_m"]), "b": np.where(swapped, c["tile_m"], c["tile_n"])}
@@ -321,8 +321,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("copy.loads", f"a thread loads at most {MOST_LOADS} pieces at a step where lines are aligned to less than "
                        f"{WORD_BYTES} bytes", _SPILLS, ("tile_m", "tile_n", "tile_k", "swap_ab", "threads"),
-         lambda c: loads_at_once(c) <= MOST_LOADS,
-         lambda c: f"{c.first('threads')} threads load {int(loads_at_once(c)[0])} pieces each at a step"),
+         lambda c: _loads_at_once(c) <= MOST_LOADS,
+         lambda c: f"{c.first('threads')} threads load {int(_loads_at_once(c)[0])} pieces each at a step"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
          ("held_registers", "fragment_registers", "consumer_registers", "stage_bytes", "threads", "stream_k",
