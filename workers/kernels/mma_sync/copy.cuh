@@ -23,8 +23,8 @@ struct OperandCopy {
     static constexpr int kLineStep = kThreads / kPieces;
     static constexpr int kPerSpan = ceil_div(Op::kLines, kLineStep);
     static constexpr int kCount = Op::kSpans * kPerSpan;
-    /// Up to so many copies are unrolled; more take too many registers side by side.
-    static constexpr int kMostTogether = kCopyBytes < kGroupBytes ? 8 : 16;
+    /// Up to so many copies are unrolled, and of more four: all take too many registers side by side.
+    static constexpr int kMostTogether = kCopyBytes == kGroupBytes ? 16 : kCount > 16 ? 4 : 8;
     /// Loads of a piece that passes through registers.
     static constexpr int kLoads = kAsync ? 0 : kWordBytes / kCopyBytes;
     static_assert(kThreads % kPieces == 0, "a thread always copies the same piece of its lines");
@@ -66,13 +66,13 @@ struct OperandCopy {
         constexpr int kTogether = kAsync && kEnd - kBegin > kMostTogether ? 4 : kEnd - kBegin;
 #pragma unroll(kTogether)
         for (int i = kBegin; i < kEnd; ++i) {
-            const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep, left = along - span * Op::kSpanBytes;
-            if (i > kBegin) at = ahead == 0 ? from : at + step;
-            const unsigned char* const piece = at + span * Op::kSpanBytes;
+            const int left = along - span_bytes(i);
+            if (i > kBegin) at = ahead(i) == 0 ? from : at + step;
+            const unsigned char* const piece = at + span_bytes(i);
             if constexpr (kAsync) {
-                copy_async(to + place_of(span, ahead), piece, wanted && in_tile(ahead), ahead < lines, left);
+                copy_async(to + place_of(i), piece, wanted && in_tile(i), ahead(i) < lines, left);
             } else {
-                const bool inside = wanted && in_tile(ahead) && ahead < lines;
+                const bool inside = wanted && in_tile(i) && ahead(i) < lines;
 #pragma unroll
                 for (int load = 0; load < kLoads; ++load) {
                     const int byte = load * kCopyBytes;
@@ -88,13 +88,12 @@ struct OperandCopy {
         if constexpr (!kAsync) {
 #pragma unroll
             for (int i = kBegin; i < kEnd; ++i) {
-                const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep;
                 u32 word = 0;
 #pragma unroll
                 for (int load = 0; load < kLoads; ++load) {
                     word |= held.loads[(i - kBegin) * kLoads + load] << 8 * load * kCopyBytes;
                 }
-                if (wanted && in_tile(ahead)) *reinterpret_cast<u32*>(to + place_of(span, ahead)) = word;
+                if (wanted && in_tile(i)) *reinterpret_cast<u32*>(to + place_of(i)) = word;
             }
         }
     }
@@ -117,15 +116,20 @@ private:
         return Op::place(at_line, byte / kGroupBytes) + byte % kGroupBytes;
     }
 
-    /// Where this thread's piece of a span lies `ahead` lines after its first one.
-    __device__ __forceinline__ u32 place_of(int span, int ahead) const {
-        const int within = ahead % kSwizzleLines;
+    /// Bytes of a line before the span of piece `i`, and lines from this thread's first one to the piece's.
+    __device__ static constexpr int span_bytes(int i) { return i / kPerSpan * Op::kSpanBytes; }
+    __device__ static constexpr int ahead(int i) { return i % kPerSpan * kLineStep; }
+
+    /// Where piece `i` lies in the tile.
+    __device__ __forceinline__ u32 place_of(int i) const {
+        const int within = ahead(i) % kSwizzleLines;
         const u32 first = within == 0 ? place : piece_at(line + within);
-        return first + (span * Op::kLines + ahead - within) * Op::kSpanBytes;
+        return first + span_bytes(i) * Op::kLines + (ahead(i) - within) * Op::kSpanBytes;
     }
 
-    __device__ __forceinline__ bool in_tile(int ahead) const {
-        return kPerSpan * kLineStep <= Op::kLines || line + ahead < Op::kLines;
+    /// Whether the tile has piece `i` of this thread.
+    __device__ __forceinline__ bool in_tile(int i) const {
+        return kPerSpan * kLineStep <= Op::kLines || line + ahead(i) < Op::kLines;
     }
 
     /// Copies one piece of a line, of which `left` bytes remain.
@@ -157,10 +161,13 @@ struct StageCopy {
                               Config::kPrefetchBytes>;
 
     static constexpr bool kAsync = CopyA::kAsync && CopyB::kAsync;
-    /// Parts in which the first stages are copied, and how many of these are unrolled: what passes through registers
-    /// must not hold those of all stages.
-    static constexpr int kFirstParts = kAsync ? 1 : S::kSteps - 1;
-    static constexpr int kFirstTogether = kAsync ? Config::kStages : 2;
+    /// Narrow copies have so many addresses that the first stages are not unrolled; and each is copied in parts, whose
+    /// loads wait for memory together and are held in registers until then.
+    static constexpr bool kNarrow = Config::kCopyBytesA < kGroupBytes || Config::kCopyBytesB < kGroupBytes;
+    static constexpr int kFirstTogether = kNarrow ? 1 : Config::kStages;
+    static constexpr int kMostHeld = 32;
+    static constexpr int kFirstParts =
+        kAsync ? 1 : ceil_div(CopyA::kCount * CopyA::kLoads + CopyB::kCount * CopyB::kLoads, kMostHeld);
 
     Smem& smem;
     CopyA a;
