@@ -40,7 +40,7 @@ class BuildIn(Body):
     config: Annotated[str, Field(max_length=500, pattern=PRINTABLE, description="key of a config that uses it")]
     arch: ArchName
     nvrtc: Annotated[str, Field(max_length=16, pattern=VERSION, description="version that compiled it")]
-    registers: Annotated[int, Field(ge=1, le=255, strict=True)]
+    registers: Annotated[int, Field(ge=1, le=255)]
     warnings: Annotated[list[Annotated[str, Field(max_length=500, pattern=PRINTABLE)]], Field(max_length=50)]
     seconds: Annotated[float, Field(ge=0, lt=3600)]
     cubin: Annotated[str, Field(max_length=MOST_CUBIN_BYTES * 4 // 3, pattern=BASE64)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from api.derived import fields_of
 from api.pages import Page
 from api.patterns import PRINTABLE, WITHOUT_NUL
 from api.problem_schemas import ProblemIn, ProblemOut
-from api.schemas import Body, Strict
+from api.schemas import Body, Part
 from space.devices import identity_named
 from space.errors import ProblemError
 from space.problem import Problem
@@ -33,17 +33,16 @@ from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS, distinct, from_fiel
 Text = Annotated[str, Field(max_length=4_000, pattern=WITHOUT_NUL)]
 
 
-class DeviceIn(Strict):
+class DeviceIn(Part):
     """A GPU model whose workers run the campaign's rounds."""
 
     name: Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE), AfterValidator(identity_named)]
     kind: Literal["cuda", "recorded"] = "cuda"
 
 
-class BudgetIn(Strict):
-    """When the campaign stops, in numbers, not strings or booleans; see docs/fleet.md."""
+class BudgetIn(Part):
+    """When the campaign stops; see docs/fleet.md."""
 
-    model_config = ConfigDict(strict=True)
     candidates: Annotated[int, Field(ge=1, le=100_000, description="most candidates to screen per problem")] = 96
     rounds: Annotated[int, Field(ge=5, le=1_000, description="fewest turns that the finalists take")] = 30
     target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound that is enough")] | None = None
@@ -75,7 +74,7 @@ class CampaignIn(Body):
     ]
     devices: Annotated[list[DeviceIn], Field(min_length=1, max_length=16)]
     budget: BudgetIn = BudgetIn()
-    priority: Annotated[int, Field(ge=PRIORITIES.start, le=PRIORITIES.stop - 1, strict=True)] = 0
+    priority: Annotated[int, Field(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] = 0
 
     def request(self) -> CampaignRequest:
         """The tuner's value.

@@ -14,7 +14,7 @@ from api.fleet_schemas import Text
 from api.http_errors import responses
 from api.json_bodies import JsonRoute
 from api.patterns import PRINTABLE
-from api.schemas import Body, NumberPath, Strict
+from api.schemas import Body, NumberPath, Part
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (
@@ -40,7 +40,7 @@ Digest = Annotated[str, Field(max_length=64, pattern=PRINTABLE)]
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
-class ProvenanceIn(Strict):
+class ProvenanceIn(Part):
     """The versions, device and seed that produced a round's measurements."""
 
     device: Name
@@ -105,12 +105,12 @@ class AnnounceIn(Body):
     configs: Annotated[list[ConfigKey], Field(min_length=1, max_length=64)]
 
 
-class VerificationIn(Strict):
+class VerificationIn(Part):
     """Comparison of every element of C with the reference."""
 
     elements: Whole
     mismatches: Whole
-    worst_ratio: Annotated[float | None, Field(description="null if infinite")]
+    worst_ratio: Annotated[float | None, Field(allow_inf_nan=False, description="null if infinite")]
     reference: Version
 
     def value(self) -> Verification:
@@ -119,7 +119,7 @@ class VerificationIn(Strict):
         return Verification(self.elements, self.mismatches, worst, self.reference)
 
 
-class ClocksIn(Strict):
+class ClocksIn(Part):
     """Device state right after the samples."""
 
     sm_mhz: Annotated[int, Field(ge=0, le=100_000)]
@@ -133,13 +133,13 @@ class ClocksIn(Strict):
         return Clocks(**self.model_dump(exclude={"throttle_reasons"}), throttle_reasons=tuple(self.throttle_reasons))
 
 
-class MeasurementIn(Strict):
+class MeasurementIn(Part):
     """The measurement of one candidate. Problem and device are the round's."""
 
     config: ConfigKey
     stage: Literal["screen", "final"]
-    policy: Policy
-    outcome: Outcome
+    policy: Annotated[Policy, Field(strict=False)]
+    outcome: Annotated[Outcome, Field(strict=False)]
     samples_us: Annotated[
         list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(max_length=MOST_SAMPLES, default_factory=list)
     ]

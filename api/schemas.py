@@ -62,7 +62,7 @@ MOST_NUMBER: Final = 2**31 - 1
 Number = Annotated[int, Field(ge=1, le=MOST_NUMBER), DIGITS]
 NumberPath = Annotated[int, Path(ge=1, le=MOST_NUMBER)]
 #: A moment in ISO 8601.
-Moment = Annotated[AwareDatetime, BeforeValidator(_text), AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_text), AfterValidator(_in_utc)]
 #: A timing policy in a question; a strict enumeration takes no text.
 PolicyName = Annotated[Policy, BeforeValidator(_policy)]
 ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
@@ -80,11 +80,17 @@ class Strict(BaseModel):
     _check_count = model_validator(mode="before")(check_count)
 
 
+class Part(Strict):
+    """An object in a JSON body, with its numbers and booleans as JSON has them: Python takes `"1_0"` for 10 too."""
+
+    model_config = ConfigDict(strict=True)
+
+
 #: Listing the errors of a body that has very many takes far longer than finding them.
 MOST_ERRORS: Final = 100
 
 
-class Body(Strict):
+class Body(Part):
     """The body of a request."""
 
     @model_validator(mode="wrap")

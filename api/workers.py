@@ -15,7 +15,7 @@ from api.http_errors import responses
 from api.json_bodies import JsonRoute
 from api.pages import PageQuery, page_of
 from api.patterns import PRINTABLE
-from api.schemas import MOST_NUMBER, Body, Moment, Number, NumberPath, Strict
+from api.schemas import MOST_NUMBER, Body, Moment, Number, NumberPath, Part
 from tuner.evidence import revocations
 from tuner.evidence.records import Policy, Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
@@ -28,7 +28,7 @@ Administrator = Annotated[Caller, Depends(require("admin"))]
 Short = Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE)]
 
 
-class FactsIn(Strict):
+class FactsIn(Part):
     """A worker's device."""
 
     name: Short
@@ -39,7 +39,7 @@ class FactsIn(Strict):
     sm_count: Annotated[int, Field(ge=1, le=10_000)]
     l2_bytes: Annotated[int, Field(ge=0, le=2**40)]
     memory_bytes: Annotated[int, Field(ge=0, le=2**50)] = 0
-    screening: Policy | None = None
+    screening: Annotated[Policy, Field(strict=False)] | None = None
 
 
 class WorkerIn(Body):
@@ -54,7 +54,7 @@ class WelcomeOut(RecordOut):
     """The response to a worker's registration."""
 
 
-class ProgressIn(Strict):
+class ProgressIn(Part):
     """How far the round has come."""
 
     stage: Literal["screen", "final"]

@@ -1,17 +1,15 @@
 """The baseline of the service: plain FastAPI with one endpoint that returns the same bytes.
 
-    python -m benchmarks.bare_service FILE granian PORT
-
 granian runs it exactly as it runs the service; uvicorn runs it as FastAPI's own documentation does. `constant` is no
 framework at all: it writes the same bytes for whatever arrives, so what it takes is the machine's and the client's.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import socket
-import sys
 from pathlib import Path
 from typing import cast
 
@@ -62,14 +60,18 @@ async def serve_constant(text: bytes, listener: socket.socket) -> None:
 
 def main() -> None:
     """Serves a file's content on a port, with one of the three servers."""
-    path, server, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    text, listener = path.read_bytes(), listen("127.0.0.1", port)
-    if server == "constant":
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("file", type=Path, help="what the endpoint answers")
+    options.add_argument("server", choices=("granian", "uvicorn", "constant"))
+    options.add_argument("port", type=int)
+    given = options.parse_args()
+    text, listener = given.file.read_bytes(), listen("127.0.0.1", given.port)
+    if given.server == "constant":
         gc.disable()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_constant(text, listener))
     app = create_bare(text)
-    if server == "granian":
+    if given.server == "granian":
         gc.collect()
         gc.freeze()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

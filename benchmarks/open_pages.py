@@ -1,7 +1,5 @@
 """Open pages without a browser: what each asks of the service while it is looked at.
 
-    python -m benchmarks.open_pages PORT DEVICE KEY
-
 Half of them show all problems, and ask at each new best for the rows that have changed; half show the problem with this
 key, and ask for its measurements whenever an event names it. They say `open` when all streams are, and end with their
 input.
@@ -9,6 +7,7 @@ input.
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
@@ -92,11 +91,15 @@ class _Page:
 
 def main() -> None:
     """Opens the pages."""
-    port, device, key = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("port", type=int)
+    options.add_argument("device")
+    options.add_argument("key")
+    given = options.parse_args()
     # On the machines of people who look, they take no time from the service.
     os.nice(19)
     for place in range(PAGES):
-        page = _Page(port, place, device, key if place % 2 else "")
+        page = _Page(given.port, place, given.device, given.key if place % 2 else "")
         threading.Thread(target=page.follow, daemon=True).start()
     print("open", flush=True)
     sys.stdin.read()

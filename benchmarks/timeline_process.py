@@ -1,15 +1,13 @@
 """The GPU process with a log of its own work and of the GPU's busy intervals.
 
-python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
-
-Each question for the GPU's busy time writes the activities since the previous question to LOG.
+Each question for the GPU's busy time writes the activities since the previous question to a log.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -100,11 +98,18 @@ def observe(log: HostLog, gpu: GpuLog, out: Path) -> None:
 
 def main() -> None:
     """As `workers.cuda.process`."""
-    out, ordinal, cache_dir, *modules, read_fd, write_fd = sys.argv[1:]
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("log", type=Path)
+    options.add_argument("ordinal", type=int)
+    options.add_argument("cache_dir", type=Path)
+    options.add_argument("modules", nargs="*")
+    options.add_argument("read_fd", type=int)
+    options.add_argument("write_fd", type=int)
+    given = options.parse_args()
     log = HostLog()
     gc.callbacks.append(lambda phase, _: log.enter("garbage collection") if phase == "start" else log.leave())
-    observe(log, GpuLog(), Path(out))
-    process.main(int(ordinal), Path(cache_dir), int(read_fd), int(write_fd), modules)
+    observe(log, GpuLog(), given.log)
+    process.main(given.ordinal, given.cache_dir, given.read_fd, given.write_fd, given.modules)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import math
 import os
@@ -39,7 +40,7 @@ from workers.measurement import (
     from_json,
     to_json,
 )
-from workers.parquet import NotParquet, ParquetTable, read_parquet
+from workers.parquet import NotParquet, ParquetTable, read_parquet, sealed
 
 #: 2 added `taken_at`, 3 `product_joules`. Older files are read as if they were empty.
 SCHEMA_VERSION: Final = 3
@@ -220,7 +221,9 @@ def _put(path: Path, table: Any) -> None:  # noqa: ANN401  (PyArrow is untyped)
     try:
         from pyarrow import parquet
 
-        parquet.write_table(table, partial, compression="zstd", compression_level=9)
+        written = io.BytesIO()
+        parquet.write_table(table, written, compression="zstd", compression_level=9)
+        Path(partial).write_bytes(sealed(written.getvalue()))
         os.chmod(partial, 0o644)
         # Unlike a rename, a link does not replace a file that has appeared meanwhile.
         os.link(partial, path)

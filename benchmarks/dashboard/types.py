@@ -5,6 +5,7 @@ Nothing that is served reads it; `make check-pages` checks the modules against i
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -98,4 +99,5 @@ def _object(schema: dict[str, Any], indent: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     FILE.write_text(declarations(document()))

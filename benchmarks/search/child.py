@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -141,11 +142,13 @@ def end_of(run: Run, setting: Setting, most: int) -> End:
 
 def main() -> None:
     """Until stdin ends."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("plan", type=json.loads, help="a `Plan` as JSON")
+    plan = Plan(**options.parse_args().plan)
     quiet()
     # Output of packages must not mix with the protocol's lines.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        plan = Plan(**json.loads(sys.argv[1]))
         setting = plan.setting()
         for line in sys.stdin:
             for run in json.loads(line):

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from inspect import cleandoc
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
+
+#: How numbers are written, and what is said of others: Typer takes what Python does, as 1_0 for 10.
+_NUMBERS: Final = {
+    int: (re.compile("-?[0-9]+"), "give a whole number in digits, as in 64"),
+    float: (re.compile("[0-9.eE+-]+"), "give a number in digits, as in 1.05"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +54,25 @@ class Command:
             if isinstance(function, Deferred):
                 function = function.function()
             found.command(self.name)(function)
-        return _flowing(typer.main.get_command(found))
+        return _prepared(typer.main.get_command(found))
 
 
-def _flowing(command: Any) -> Any:  # noqa: ANN401
-    """A command whose help text breaks lines where the terminal ends, not where the source does."""
+def _prepared(command: Any) -> Any:  # noqa: ANN401
+    """A command that takes numbers in digits, with help text that breaks lines where the terminal ends, not where the
+    source does."""
     command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", cleandoc(command.help or ""))
+    for parameter in command.params:
+        if rule := _NUMBERS.get(parameter.type_descriptor.annotation):
+            parameter.process_value = partial(_in_digits, parameter, parameter.process_value, *rule)
     for each in getattr(command, "commands", {}).values():
-        _flowing(each)
+        _prepared(each)
     return command
+
+
+def _in_digits(parameter: Any, process: Any, rule: re.Pattern[str], said: str, ctx: Any, value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, str) and not rule.fullmatch(value):
+        raise typer.BadParameter(f"{said}, not {value[:80]!r}", ctx, parameter)
+    return process(ctx, value)
 
 
 def group(help: str) -> typer.Typer:

@@ -31,6 +31,12 @@ as_command(main)
 """
 #: Files that are not what a benchmark reads.
 BAD = {"broken.json": "{", "numbers.json": "[1, 2]", "object.json": "{}", "bytes.json": "\udcff\udcfe"}
+#: What is run as a command.
+BENCHMARKS = sorted(
+    ".".join(path.with_suffix("").parts).removesuffix(".__main__") for path in Path("benchmarks").rglob("*.py")
+    if 'if __name__ == "__main__":' in path.read_text()
+)  # fmt: skip
+WITHOUT_TORCH = "is not here, and nothing is measured without it: install the extra `torch`"
 
 
 def ended(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str) -> str:
@@ -104,6 +110,19 @@ def test_what_is_wrong_is_one_line(
     assert re.search(said, line)
 
 
+@pytest.mark.parametrize("module", BENCHMARKS)
+def test_each_tells_how_it_is_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    for name in (module, f"{module}.__main__"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    said = capsys.readouterr()
+    assert (said.out.startswith("usage: ") and end.value.code == 0) or WITHOUT_TORCH in said.err
+
+
 @pytest.mark.parametrize(("command", "name"), [
     (command, name)
     for command in (f"deployed {DEV} --merge", "model --merge", "speed --merge", "speed", "deployed")
@@ -124,8 +143,7 @@ def test_without_torch_what_needs_it_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    said = "torch is not here, and nothing is measured without it: install the extra `torch`"
-    assert ended(capsys, monkeypatch, command) == said
+    assert ended(capsys, monkeypatch, command) == f"torch {WITHOUT_TORCH}"
 
 
 def test_a_defect_keeps_its_traceback() -> None:

@@ -81,6 +81,20 @@ def test_a_truncated_recording_is_refused(read: Callable[[Path], object], tmp_pa
         read(path)
 
 
+def test_a_recording_of_which_a_byte_has_changed_is_refused(tmp_path: Path) -> None:
+    path = record_problem(tmp_path, CONFIGS[:3])
+    data, whole = path.read_bytes(), read_recording(path)
+    mark = data.index(b"gemmtune.sha256:")
+    for place in {*range(0, len(data), 3), mark, mark + 15, mark + 16, mark + 47}:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        if mark <= place < mark + 16:
+            # Read as one from before there were digests.
+            assert read_recording(path).measurements == whole.measurements
+            continue
+        with pytest.raises(RecordingError, match=f"{re.escape(str(path))} can't be read as Parquet"):
+            read_recording(path)
+
+
 @READERS
 def test_another_schema_is_refused_with_both_versions(read: Callable[[Path], object], tmp_path: Path) -> None:
     path = record_problem(tmp_path, CONFIGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +22,8 @@ Cols = Annotated[int, typer.Option(help="Columns of the tile, contiguous in glob
 BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. \\[default: the span; 16 B without swizzle]")]
 #: Ends the help of an option that takes bytes.
 BYTES: Final = "Bytes, decimal or 0x…."
+#: A whole number, and spaces around it in a list: Python takes 1_0 for 10 too, and digits of any script.
+_WHOLE: Final = re.compile(r" *-?(0[xX][0-9a-fA-F]{1,99}|0|[1-9][0-9]{0,99}) *")
 MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.")]
 
 
@@ -31,10 +34,9 @@ def draw(path: Path | None, picture: Callable[[], str]) -> None:
 
 
 def number_from(name: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise LayoutError(f"{name} = {text!r} is not a whole number: write it as in 1024 or 0x400") from None
+    if not _WHOLE.fullmatch(text):
+        raise LayoutError(f"{name} = {text[:80]!r} is not a whole number: write it as in 1024 or 0x400")
+    return int(text, 0)
 
 
 def pair_from(name: str, text: str, by: str) -> tuple[int, int]:
