@@ -11,14 +11,15 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import VECTOR_BYTES, WARP_THREADS, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import eighth_norm, extent_m, extent_n, group_width, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
-from space.families.mma_sync.operands import block_scaled, needs_packing
-from space.families.mma_sync.rules import finish_registers, loop_registers
+from space.families.mma_sync.operands import block_scaled, copy_bytes, needs_packing, tile_rows
+from space.families.mma_sync.rules import copying_steps, finish_registers, loop_registers
 from space.families.mma_sync.stream_k import resident_blocks
 from space.layouts.banks import BYTES_PER_CLOCK
 
@@ -31,6 +32,9 @@ L2_BYTES_PER_CLOCK: Final = 64
 LONE_WARP: Final = 0.4
 #: Latency from issuing a copy to its arrival, under load; a ring of S stages hides it behind S - 1 of them.
 LOAD_LATENCY_CLOCKS: Final = 1_250
+#: Clocks for which a warp's copy of less than 16 bytes a lane keeps the ports of shared memory, and clocks of a step of
+#: a stage whose loads of less than 4 bytes wait in registers: both fitted to `recorded/h200_unaligned`.
+NARROW_COPY_CLOCKS, HELD_STEP_CLOCKS = 9, 360
 #: Clocks of the wait and the barrier of a stage, which other blocks of the multiprocessor hide; assumed.
 BARRIER_CLOCKS: Final = 40
 #: Clocks of a stage's mbarriers where TMA copies it: no warp waits for others; assumed.
@@ -93,10 +97,10 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     tensor = flops / flops_per_clock * (1 + LONE_WARP / (warps * together))
     loaded = (c["tile_m"] + c["tile_n"]) * bytes_k
     read = (c["tile_m"] * c["warps_n"] + c["tile_n"] * c["warps_m"]) * bytes_k
-    smem = (read + loaded) / BYTES_PER_CLOCK
+    smem = read / BYTES_PER_CLOCK + _copy_clocks(c)
     l2_per_clock = np.minimum(device.l2_tbs * 1e6 / clocks_per_us / device.sm_count, L2_BYTES_PER_CLOCK)
     busy = together * np.maximum(_fifth_norm(tensor, smem), loaded / l2_per_clock)
-    latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
+    latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1) + _held_clocks(c)
     produced = c["copies"] == COPIES_TMA
     # A producer asks for a stage as soon as it is free, and for the next tile during the epilogue.
     stage = np.where(
@@ -108,6 +112,24 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     start = np.where(produced & (c["persistent"] == 1), 0.0, START_CLOCKS / together)
     ends = start + _epilogue_clocks(c, device, clocks_per_us)
     column: FloatColumn = slice_stages(c) * stage + ends
+    return column
+
+
+def _copy_clocks(c: Columns) -> FloatColumn:
+    """Clocks for which a stage's copies keep the ports of shared memory."""
+    clocks = np.zeros(len(c))
+    for operand in "ab":
+        width = copy_bytes(c.problem, operand)
+        warp_bytes = WARP_THREADS * width
+        warp_clocks = warp_bytes / BYTES_PER_CLOCK if width == VECTOR_BYTES else NARROW_COPY_CLOCKS
+        clocks += tile_rows(c, operand) * stage_k_bytes(c) / warp_bytes * warp_clocks
+    return clocks
+
+
+def _held_clocks(c: Columns) -> FloatColumn:
+    """Clocks of a stage that wait for what passes through registers: asynchronous copies wait for nothing."""
+    held = any(copy_bytes(c.problem, operand) < WORD_BYTES for operand in "ab")
+    column: FloatColumn = HELD_STEP_CLOCKS * copying_steps(c).astype(np.float64) * held
     return column
 
 

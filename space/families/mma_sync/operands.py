@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from space.arch import LINE_BYTES, VECTOR_BYTES, WORD_BYTES
-from space.columns import BoolColumn, Columns
+from space.columns import BoolColumn, Columns, IntColumn
 from space.config import Config
 from space.families.common import epilogue_constants, input_bytes, rows_anywhere
 from space.instructions.mma_sync import MmaSync, mma_sync_for
@@ -108,6 +108,12 @@ def conflict_degree(span_bytes: int, *, swizzled: bool) -> int:
     start = line * span_bytes
     mode = SWIZZLES[f"{span_bytes}B"] if swizzled else SWIZZLES["none"]
     return access(mode.apply(start), CORE_BYTES).degree
+
+
+def tile_rows(c: Columns, operand: str) -> IntColumn:
+    """Rows of M or N of the problem's `a` or `b` in a tile."""
+    column: IntColumn = np.where((c["swap_ab"] == 1) == (operand == "a"), c["tile_n"], c["tile_m"])
+    return column
 
 
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:

@@ -28,6 +28,7 @@ from space.families.mma_sync.operands import (
     loaded_by_words,
     needs_packing,
     pitch_bytes,
+    tile_rows,
 )
 from space.instructions import mma_sync, tma
 from space.rules import Rule
@@ -114,11 +115,11 @@ def _most_groups(c: Columns) -> int:
 
 def _groups_at_once(c: Columns) -> IntColumn:
     """Groups that a thread copies at a step."""
-    column: IntColumn = c["stage_bytes"] // (VECTOR_BYTES * c["threads"] * _copying_steps(c))
+    column: IntColumn = c["stage_bytes"] // (VECTOR_BYTES * c["threads"] * copying_steps(c))
     return column
 
 
-def _copying_steps(c: Columns) -> IntColumn:
+def copying_steps(c: Columns) -> IntColumn:
     """Steps of a stage that copy: all but the last."""
     column: IntColumn = np.maximum(stage_k_bytes(c) // INSTRUCTION_K_BYTES - 1, 1)
     return column
@@ -126,13 +127,11 @@ def _copying_steps(c: Columns) -> IntColumn:
 
 def _loads_at_once(c: Columns) -> IntColumn:
     """Loads that a thread holds at a step of lines that pass through registers: `cp.async` copies 4 bytes or more."""
-    swapped = c["swap_ab"] == 1
-    rows = {"a": np.where(swapped, c["tile_n"], c["tile_m"]), "b": np.where(swapped, c["tile_m"], c["tile_n"])}
     loads = 0 * c["tile_m"]
     for operand in "ab":
         if (width := copy_bytes(c.problem, operand)) < WORD_BYTES:
-            loads = loads + rows[operand] * stage_k_bytes(c) // width
-    column: IntColumn = -(-loads // (c["threads"] * _copying_steps(c)))
+            loads = loads + tile_rows(c, operand) * stage_k_bytes(c) // width
+    column: IntColumn = -(-loads // (c["threads"] * copying_steps(c)))
     return column
 
 
