@@ -113,3 +113,16 @@ def test_names_that_no_host_header_can_have_are_refused(said: str) -> None:
     assert Settings(allowed_hosts="Tune.example, 10.0.0.7:8643,[::1],").hosts == {
         "tune.example", "10.0.0.7:8643", "[::1]",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("variable", "value"), [("PORT", "8_643"), ("PORT", "８６４３"), ("PORT", "web"),
+                                                 ("KEEP_DAYS", "1_0"), ("REQUESTS_PER_SECOND", "inf")])  # fmt: skip
+def test_numbers_are_in_digits(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(f"GEMMTUNE_{variable}", value)
+    settings.cache_clear()
+    said = f"GEMMTUNE_{variable} = {value!r}: give a number in digits, as in 64; unset it or correct it"
+    with pytest.raises(SettingsError, match=f"^{re.escape(said)}$"):
+        settings()
+    monkeypatch.setenv(f"GEMMTUNE_{variable}", " 90\n")
+    settings.cache_clear()
+    assert getattr(settings(), variable.lower()) == 90
