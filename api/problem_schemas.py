@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Annotated, Any, Final, cast, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -14,14 +13,14 @@ from api.derived import with_fields
 from space import problem as problems
 from space.kind import DEFAULT_KIND, KINDS, kind_named
 from space.problem import Problem
+from tuner import numbers
 
 #: A query parameter is present or absent but never null; its JSON schema leaves null out.
 Absent = SkipJsonSchema[None]
 
 
 def _digits(given: Any) -> Any:  # noqa: ANN401  (a query's text, or a default)
-    """Refuses what Python takes for a whole number too, as 4_0 for 40."""
-    if isinstance(given, str) and not (given.isascii() and given.removeprefix("-").isdigit()):
+    if isinstance(given, str) and not numbers.WHOLE.fullmatch(given):
         raise ValueError("give a whole number in digits, as in 4096")
     return given
 
@@ -31,13 +30,11 @@ DIGITS: Final = BeforeValidator(_digits)
 
 
 def _decimal(given: Any) -> Any:  # noqa: ANN401  (as above)
-    """Refuses what Python takes for a number too, as 1_0.5 for 10.5."""
-    if isinstance(given, str) and not _DECIMAL.fullmatch(given):
+    if isinstance(given, str) and not numbers.DECIMAL.fullmatch(given):
         raise ValueError("give a number in digits, as in 1.05")
     return given
 
 
-_DECIMAL: Final = re.compile("[0-9.eE+-]+")
 #: The same of any number in a query.
 DECIMAL: Final = BeforeValidator(_decimal)
 

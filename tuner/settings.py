@@ -7,12 +7,14 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from string import whitespace
 from typing import Final, Literal
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from tuner.errors import SettingsError
+from tuner.numbers import DECIMAL
 
 
 def _home(*parts: str) -> Path:
@@ -42,8 +44,6 @@ END_SECONDS: Final = 27.0
 PATIENCE_SECONDS: Final = 60.0
 #: A name or an address, with or without a port, as a request's Host has it.
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
-#: A number as variables have it: Python takes 1_0 for 10 too.
-_NUMBER: Final = re.compile(r"\s*[0-9.eE+-]+\s*", re.ASCII)
 #: How URLs of the databases that a store may be in begin.
 _SCHEME: Final = re.compile(r"((?:sqlite|postgres(?:ql)?)(?:\+\w+)?):")
 
@@ -104,7 +104,7 @@ class Settings(BaseModel):
     @classmethod
     def _in_digits(cls, value: object, field: ValidationInfo) -> object:
         is_number = cls.model_fields[str(field.field_name)].annotation in (int, float)
-        if is_number and isinstance(value, str) and not _NUMBER.fullmatch(value):
+        if is_number and isinstance(value, str) and not DECIMAL.fullmatch(value.strip(whitespace)):
             raise PydanticCustomError("digits", "give a number in digits, as in 64")
         return value
 

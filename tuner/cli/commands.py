@@ -13,10 +13,12 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-#: How numbers are written, and what is said of others: Typer takes what Python does, as 1_0 for 10.
+from tuner.numbers import DECIMAL, WHOLE
+
+#: How numbers are written, and what is said of others: Typer takes what Python does.
 _NUMBERS: Final = {
-    int: (re.compile("-?[0-9]+"), "give a whole number in digits, as in 64"),
-    float: (re.compile("[0-9.eE+-]+"), "give a number in digits, as in 1.05"),
+    int: (WHOLE, "give a whole number in digits, as in 64"),
+    float: (DECIMAL, "give a number in digits, as in 1.05"),
 }
 
 

@@ -18,7 +18,7 @@ from space.devices import DeviceProfile
 from space.families.common import eighth_norm, extent_m, extent_n, group_width, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
 from space.families.mma_sync.knobs import COPIES_TMA
-from space.families.mma_sync.operands import block_scaled, copy_bytes, needs_packing, tile_rows
+from space.families.mma_sync.operands import block_scaled, copy_bytes, narrowest_copy, needs_packing, tile_rows
 from space.families.mma_sync.rules import copying_steps, finish_registers, loop_registers
 from space.families.mma_sync.stream_k import resident_blocks
 from space.layouts.banks import BYTES_PER_CLOCK
@@ -128,7 +128,7 @@ def _copy_clocks(c: Columns) -> FloatColumn:
 
 def _held_clocks(c: Columns) -> FloatColumn:
     """Clocks of a stage that wait for what passes through registers: asynchronous copies wait for nothing."""
-    held = any(copy_bytes(c.problem, operand) < WORD_BYTES for operand in "ab")
+    held = narrowest_copy(c.problem) < WORD_BYTES
     column: FloatColumn = HELD_STEP_CLOCKS * copying_steps(c).astype(np.float64) * held
     return column
 

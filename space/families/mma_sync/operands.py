@@ -116,6 +116,11 @@ def tile_rows(c: Columns, operand: str) -> IntColumn:
     return column
 
 
+def narrowest_copy(problem: Gemm) -> int:
+    """Bytes of the widest copies that lines of both operands are aligned to."""
+    return min(copy_bytes(problem, operand) for operand in "ab")
+
+
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
     """Members of the kernel's `Config` struct that follow from the problem: dtypes, copies, packing, the epilogue."""
     a, b = ("b", "a") if config["swap_ab"] else ("a", "b")

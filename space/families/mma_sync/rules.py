@@ -26,6 +26,7 @@ from space.families.mma_sync.operands import (
     copy_bytes,
     instruction,
     loaded_by_words,
+    narrowest_copy,
     needs_packing,
     pitch_bytes,
     tile_rows,
@@ -110,7 +111,7 @@ def loop_registers(c: Columns) -> IntColumn:
 
 
 def _most_groups(c: Columns) -> int:
-    return MOST_PIECEWISE if _narrowest_copy(c) < WORD_BYTES else MOST_GROUPS
+    return MOST_PIECEWISE if narrowest_copy(c.problem) < WORD_BYTES else MOST_GROUPS
 
 
 def _groups_at_once(c: Columns) -> IntColumn:
@@ -180,11 +181,6 @@ def _finishes_chunks(c: Columns) -> BoolColumn | bool:
         return True
     column: BoolColumn = ~_by_chunks(c) | (_chunked_elements(c) <= _most_chunked_elements(c))
     return column
-
-
-def _narrowest_copy(c: Columns) -> int:
-    """Bytes of the widest copies that lines of both operands are aligned to."""
-    return min(copy_bytes(c.problem, operand) for operand in "ab")
 
 
 def _by_words(c: Columns) -> list[str]:
@@ -267,8 +263,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.arch.name} has no TMA: use cp_async"),
     Rule("copies.pitch", f"TMA copies rows that start at multiples of {tma.STRIDE_STEP_BYTES} bytes", tma.SOURCE,
          ("copies",),
-         lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(_narrowest_copy(c) >= tma.STRIDE_STEP_BYTES),
-         lambda c: f"rows start at multiples of {_narrowest_copy(c)} B: use cp_async"),
+         lambda c: (c["copies"] == COPIES_CP_ASYNC) | np.bool_(narrowest_copy(c.problem) >= tma.STRIDE_STEP_BYTES),
+         lambda c: f"rows start at multiples of {narrowest_copy(c.problem)} B: use cp_async"),
     Rule("copies.words", "TMA copies operands of 32 bits only where they lie along K",
          f"{_KERNEL}/shape.cuh: TMA has no swizzle by which lanes load transposed words without bank conflicts",
          ("copies",),
