@@ -184,6 +184,26 @@ def test_one_campaign_is_created_by_a_double_click(opened: Opener, tmp_path: Pat
         page.close()
 
 
+def test_a_campaign_waits_for_the_devices_it_may_name(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        page = opened("/", at=url)
+        _without_news(page)
+        held = _hold(page, "**/v1/devices")
+        page.goto(f"{url}/campaigns")
+        page.fill("[name=name]", "night")
+        page.fill("[name=ladders]", "m=64 n=64 k=64")
+        route, answer = _asked(page, held)
+        assert page.is_disabled("button:text-is('Create')")
+        assert page.is_disabled("button:has-text('What would it cost')")
+        # The key would send a form whose button is enabled.
+        page.press("[name=name]", "Enter")
+        route.fulfill(response=answer)
+        page.click("button:text-is('Create')")
+        page.wait_for_selector("h1:text-is('night')")
+        settled(page)
+        page.close()
+
+
 def test_failures_follow_and_what_was_unfolded_stays(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
         study = store.begin_study(study_key(PROBLEM)).id
