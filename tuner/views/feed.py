@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -38,11 +38,18 @@ _Campaign = tuple[int, str, str]
 _ROUNDS: Final = (
     selected().where(or_(RoundRow.status == "running", RoundRow.ended_at >= bindparam("since"))).order_by(RoundRow.id)
 )
+#: Also those that came and went since the last look: a page may have read them in between.
 _WORKERS: Final = select(WorkerRow.id, WorkerRow.status).where(
-    or_(WorkerRow.status != "gone", WorkerRow.id.in_(bindparam("seen", expanding=True)))
-)
+    or_(WorkerRow.status != "gone", WorkerRow.id > bindparam("last"),
+        WorkerRow.id.in_(bindparam("seen", expanding=True)))
+)  # fmt: skip
 _CAMPAIGNS: Final = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
-    or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(bindparam("seen", expanding=True)))
+    or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id > bindparam("last"),
+        CampaignRow.id.in_(bindparam("seen", expanding=True)))
+)  # fmt: skip
+#: The ids before those of a first look, which tells of nothing that ended earlier.
+_NEWEST: Final = select(
+    select(func.max(WorkerRow.id)).scalar_subquery(), select(func.max(CampaignRow.id)).scalar_subquery()
 )
 #: Campaigns among these that have problems which did not end.
 _LEFT: Final = select(CampaignRow.id).where(
@@ -79,6 +86,7 @@ class _Seen:
         rounds: status of each, and when its progress was told.
         workers: status of each that is not gone.
         campaigns: documents of those that have problems which did not end.
+        last_worker, last_campaign: the highest ids.
     """
 
     changes: dict[str, int] = field(default_factory=dict)
@@ -87,11 +95,14 @@ class _Seen:
     rounds: dict[int, tuple[str, datetime | None]] = field(default_factory=dict)
     workers: dict[int, str] = field(default_factory=dict)
     campaigns: dict[int, bytes] = field(default_factory=dict)
+    last_worker: int = 0
+    last_campaign: int = 0
 
     def copied(self) -> _Seen:
         """A copy that a look may change."""
-        rounds, workers, campaigns = dict(self.rounds), dict(self.workers), dict(self.campaigns)
-        return _Seen(self.changes, self.last_id, self.since, rounds, workers, campaigns)
+        return replace(
+            self, rounds=dict(self.rounds), workers=dict(self.workers), campaigns=dict(self.campaigns)
+        )
 
 
 class Feed:
@@ -135,10 +146,14 @@ class Feed:
         seen = self._seen
         first = seen.since is None
         with self._store.transaction() as session:
+            if first:
+                seen.last_worker, seen.last_campaign = (newest or 0 for newest in session.execute(_NEWEST).one())
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
             joined = self._workers_changed(session, first)
-            campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(seen.campaigns)}).all()
+            known = {"seen": list(seen.campaigns), "last": seen.last_campaign}
+            campaigns = session.connection().execute(_CAMPAIGNS, known).all()
+            seen.last_campaign = max([seen.last_campaign, *(number for number, _, _ in campaigns)])
             emptied = self._emptied(session, campaigns)
             if first or emptied or any(event.name == "round" for event in events) or self._changed(campaigns):
                 events += list(self._campaigns_of(session, campaigns))
@@ -235,10 +250,11 @@ class Feed:
 
     def _workers_changed(self, session: Session, first: bool) -> list[int]:
         """Workers that have another status than before."""
-        found = session.connection().execute(_WORKERS, {"seen": list(self._seen.workers)})
-        status = {number: said for number, said in found}
+        known = {"seen": list(self._seen.workers), "last": self._seen.last_worker}
+        status = {number: said for number, said in session.connection().execute(_WORKERS, known)}
         seen = status if first else self._seen.workers
         changed = sorted(number for number, said in status.items() if seen.get(number) != said)
+        self._seen.last_worker = max([self._seen.last_worker, *status])
         self._seen.workers = {number: said for number, said in status.items() if said != "gone"}
         return changed
 

@@ -63,6 +63,25 @@ def test_what_a_cancelled_campaign_comes_to_is_told(store: Store) -> None:
     assert [told(), told(), feed._seen.campaigns] == [[("cancelled", {"skipped": 2})], [], {}]
 
 
+def test_what_came_and_went_between_two_looks_is_told(store: Store) -> None:
+    """A page may have read it in between, and would show it for good."""
+    fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
+    fleet.hand(0)
+    fleet.campaigns.cancel(fleet.campaign(PROBLEMS[:1]).id)
+    fleet.fall_silent()
+    fleet.sweeper.sweep()
+    feed.poll()
+    assert feed.poll() == []
+    gone = fleet.hand(1).id
+    cancelled = fleet.campaign(PROBLEMS[1:2]).id
+    fleet.campaigns.cancel(cancelled)
+    fleet.fall_silent()
+    fleet.sweeper.sweep()
+    told = [(event.name, event.data["id"], event.data["status"]) for event in feed.poll()]
+    assert sorted(told) == [("campaign", cancelled, "cancelled"), ("worker", gone, "gone")]
+    assert feed.poll() == []
+
+
 def test_no_stream_resumes_across_a_restore(tmp_path: Path) -> None:
     async def scenario(file: Path, store: Store) -> None:
         hub = EventHub(lambda: Feed(store, Workers(store, BY_HAND), ProgressBoard()), threading.Event())
