@@ -25,7 +25,7 @@ with needing_torch():
 from benchmarks.deployed_measuring import Planted, ours, sets_of, theirs
 from benchmarks.deployed_table import mean
 from benchmarks.deployed_timing import Arm, Graph, behind, in_turn, launches_of
-from benchmarks.floors import floors, measured
+from benchmarks.floors import bound_by_memory, measured, moving
 from benchmarks.published import add_out, publish
 from gemmtune.torch import configure
 from space.config import Config
@@ -122,8 +122,8 @@ def main() -> int:
     ]  # fmt: skip
     print(*heading, sep="\n", flush=True)
     rows, lines = list[Seen](), list(heading)
-    moved = floors()["2 a multiprocessor, kept"]
-    for one in measured(given.problems, given.stores, partial(seen, moved)):
+    moved = moving()["2 a multiprocessor, kept"]
+    for one in measured(given.problems, given.stores, bound_by_memory, partial(seen, moved)):
         if one is None:
             continue
         rows.append(one)

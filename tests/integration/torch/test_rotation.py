@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from benchmarks.floors import measured  # noqa: E402
+from benchmarks.floors import BOUNDS, measured  # noqa: E402
 from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -60,6 +60,10 @@ def test_each_problem_is_timed_with_the_best_of_the_first_store_that_has_one(
         assert expected_us > 2
         return problem
 
-    timed_few = list(measured(Path("benchmarks/problems/few_rows.json"), folders, timed))
+    few = Path("benchmarks/problems/few_rows.json")
+    timed_few = list(measured(few, folders, BOUNDS["memory"].holds, timed))
     assert len(asked) == len(set(asked)) == 24
     assert len(timed_few) == 24 - capsys.readouterr().out.count(": not here") < 24
+    # None of them is bound by both.
+    others = [problem.key for problem in measured(few, folders, BOUNDS["arithmetic"].holds, timed)]
+    assert not {problem.key for problem in timed_few} & set(others)
