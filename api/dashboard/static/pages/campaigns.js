@@ -22,7 +22,7 @@ export async function open(page) {
   let more = false;
   /** @type {Map<number, any>} */
   const progress = new Map();
-  const form = { devices: /** @type {any[]} */ ([]), estimate: /** @type {any} */ (null), wrong: "", busy: false };
+  const form = { devices: /** @type {any[]} */ ([]), estimate: /** @type {any} */ (null), wrong: "", busy: true }; // until the devices are there
   const load = async () => {
     const answer = await page.get("/v1/campaigns", { order: "newest", limit: MOST });
     [items, more] = [answer.items, Boolean(answer.next)];
@@ -42,6 +42,7 @@ export async function open(page) {
   page.live({ campaign: again, worker: again, began: again, hello: again });
   void page.get("/v1/devices").then((answer) => {
     form.devices = ranked(answer.items);
+    form.busy = false;
     page.redraw();
   });
   await again();
@@ -89,16 +90,14 @@ function create(page, form) {
     });
   };
   const { estimate } = form;
-  // A campaign without a device is refused.
-  const waits = form.busy || !form.devices.length;
   return html`<section class="card"><h2>A new campaign</h2><form @submit=${send} @input=${() => { form.estimate = null; page.redraw(); }}>
     <div class="row"><label>Name <input name="name" required maxlength="200" size="24"></label>
       <label>Device <select name="device" @change=${(/** @type {any} */ event) => { chosen = event.target.value; }}>${form.devices.map((/** @type {any} */ device) => html`<option ?selected=${device.name === chosen}>${device.name}</option>`)}</select></label>
       <label>Candidates per problem <input name="candidates" type="number" min="1" max="100000" value="96" required></label>
       <label>GPU seconds at most <input name="gpu_seconds" type="number" min="0" placeholder="no limit"></label></div>
     <label>Ladders, one a line: values or ranges of each field <textarea name="ladders" rows="3" cols="64" class="mono" required spellcheck="false" placeholder="m=1..8192:x2 n=4096 k=4096,14336 dtype=bf16"></textarea></label>
-    <div class="row centre"><button type="button" class="quiet" @click=${price} ?disabled=${waits}>What would it cost?</button>
-      <button ?disabled=${waits || !may("submit")}>Create</button>
+    <div class="row centre"><button type="button" class="quiet" @click=${price} ?disabled=${form.busy}>What would it cost?</button>
+      <button ?disabled=${form.busy || !may("submit")}>Create</button>
       <span role="status" class=${form.wrong ? "loss" : "soft"}>${form.wrong || (may("submit") ? "" : "Your token lacks the scope submit.")}${estimate && !form.wrong ? cost(estimate) : nothing}</span></div></form></section>`;
 }
 
