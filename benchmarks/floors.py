@@ -47,6 +47,7 @@ from workers.build import Build, compile_source
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Borrowed, Launch, Module
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL
+from workers.measurement import DeviceFacts
 
 T = TypeVar("T")
 #: Threads of a block of `move_bytes`; how many blocks a multiprocessor gets, and how L2 keeps what is read: the fastest
@@ -85,13 +86,19 @@ class Seen:
 
 
 @cache
+def gpu() -> DeviceFacts:
+    """The GPU that torch uses, made current once."""
+    return open_device(0)
+
+
+@cache
 def moving() -> dict[str, Arm]:
     """The kernel that only moves bytes, by its blocks on a multiprocessor and its policy."""
     function = compiled(SOURCE.render(), "move_bytes")
 
     def arm(blocks: int, policy: int) -> Arm:
         launch = Launch(function, THREADS)
-        launch.set_grid(blocks * open_device(0).sm_count)
+        launch.set_grid(blocks * gpu().sm_count)
 
         def moved(each: Any) -> None:  # noqa: ANN401
             stream = Borrowed(torch.cuda.current_stream().cuda_stream)
@@ -107,7 +114,7 @@ def moving() -> dict[str, Arm]:
 
 def multiplying(problem: Gemm) -> dict[str, Arm]:
     """The kernel that only multiplies: as often as the problem does, rounded down to whole steps of every warpgroup."""
-    blocks, threads = open_device(0).sm_count, WARPGROUPS * wgmma.WARPGROUP_THREADS
+    blocks, threads = gpu().sm_count, WARPGROUPS * wgmma.WARPGROUP_THREADS
     launch = Launch(compiled(rate_source(problem), "wgmma_rate"), threads)
     launch.set_grid(blocks)
     each = wgmma.M * COLUMNS * STEP_BYTES // DTYPE_BYTES[problem.dtype_a]
@@ -126,7 +133,7 @@ def multiplying(problem: Gemm) -> dict[str, Arm]:
 @cache
 def compiled(text: str, entry: str) -> Any:  # noqa: ANN401
     """A kernel of this device."""
-    built = compile_source(text, open_device(0).arch, None)
+    built = compile_source(text, gpu().arch, None)
     if not isinstance(built, Build):
         raise SystemExit(f"{entry} doesn't compile: {built.reason}")
     return Module(built.cubin).function(entry)

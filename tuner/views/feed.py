@@ -100,9 +100,7 @@ class _Seen:
 
     def copied(self) -> _Seen:
         """A copy that a look may change."""
-        return replace(
-            self, rounds=dict(self.rounds), workers=dict(self.workers), campaigns=dict(self.campaigns)
-        )
+        return replace(self, rounds=dict(self.rounds), workers=dict(self.workers), campaigns=dict(self.campaigns))
 
 
 class Feed:

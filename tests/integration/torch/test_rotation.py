@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from benchmarks.floors import BOUNDS, measured  # noqa: E402
 from benchmarks.rotation import ARMS, REGIMES, ROTATED_MB, Seen, changes, hinted, lines_of  # noqa: E402
+from space.devices import profile_named  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.support import DEVICE  # noqa: E402
@@ -64,6 +65,10 @@ def test_each_problem_is_timed_with_the_best_of_the_first_store_that_has_one(
     timed_few = list(measured(few, folders, BOUNDS["memory"].holds, timed))
     assert len(asked) == len(set(asked)) == 24
     assert len(timed_few) == 24 - capsys.readouterr().out.count(": not here") < 24
-    # None of them is bound by both.
-    others = [problem.key for problem in measured(few, folders, BOUNDS["arithmetic"].holds, timed)]
-    assert not {problem.key for problem in timed_few} & set(others)
+    assert list(measured(few, folders, BOUNDS["arithmetic"].holds, timed)) == []
+
+
+@pytest.mark.parametrize(("shape", "bound"), [("8x6144x4096", "memory"), ("8192x8192x8192", "arithmetic")])
+def test_one_bound_holds_for_each_problem(shape: str, bound: str) -> None:
+    problem, profile = Gemm.parse(shape), profile_named(DEVICE)
+    assert [name for name, each in BOUNDS.items() if each.holds(problem, profile)] == [bound]
