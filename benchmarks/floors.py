@@ -2,7 +2,8 @@
 
 python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_few_rows benchmarks/stores/h200_now
     --out FILE
-python -m benchmarks.floors --bound arithmetic benchmarks/problems/dev.json benchmarks/stores/h200_halves --out FILE
+python -m benchmarks.floors --bound arithmetic --dtypes bf16 fp16 benchmarks/problems/dev.json
+    benchmarks/stores/h200_halves --out FILE
 
 Products whose bytes take longer than their arithmetic, or those whose arithmetic takes longer; odd ones aside. The
 floor of memory is a kernel that reads A and B once, writes as many bytes as C has, and does nothing else; that of
@@ -235,16 +236,21 @@ def main() -> int:
     options.add_argument("problems", type=Path)
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     options.add_argument("--bound", choices=tuple(BOUNDS), default="memory", help="by what (default: memory)")
+    options.add_argument("--dtypes", nargs="+", help="only problems of these (default: all)")
     add_out(options)
     given = options.parse_args()
     gpu_of_torch()
     bound = BOUNDS[given.bound]
+
+    def wanted(problem: Gemm, profile: DeviceProfile) -> bool:
+        return (not given.dtypes or problem.dtype in given.dtypes) and bound.holds(problem, profile)
+
     names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
     first = f"| problem | {bound.unit} | torch alone, µs | served | floor | {names} |"
     lines = [first, "| --- " * (5 + len(RATIOS)) + "|"]
     print(*lines, sep="\n", flush=True)
     rows = []
-    for one in measured(given.problems, given.stores, bound.holds, partial(seen, bound, Energy())):
+    for one in measured(given.problems, given.stores, wanted, partial(seen, bound, Energy())):
         rows.append(one)
         lines.append(line(one, bound.work(one.problem)))
         print(lines[-1], flush=True)
