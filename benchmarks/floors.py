@@ -2,7 +2,7 @@
 
 python -m benchmarks.floors benchmarks/problems/dev.json benchmarks/stores/h200_few_rows benchmarks/stores/h200_now
     --out FILE
-python -m benchmarks.floors --bound arithmetic --dtypes bf16 fp16 benchmarks/problems/dev.json
+python -m benchmarks.floors --bound arithmetic --dtype bf16 --dtype fp16 benchmarks/problems/dev.json
     benchmarks/stores/h200_halves --out FILE
 
 Products whose bytes take longer than their arithmetic, or those whose arithmetic takes longer; odd ones aside. The
@@ -236,14 +236,14 @@ def main() -> int:
     options.add_argument("problems", type=Path)
     options.add_argument("stores", type=Path, nargs="+", help="folders of backups with the bests")
     options.add_argument("--bound", choices=tuple(BOUNDS), default="memory", help="by what (default: memory)")
-    options.add_argument("--dtypes", nargs="+", help="only problems of these (default: all)")
+    options.add_argument("--dtype", action="append", help="only problems of this, given once for each (default: all)")
     add_out(options)
     given = options.parse_args()
     gpu_of_torch()
     bound = BOUNDS[given.bound]
 
     def wanted(problem: Gemm, profile: DeviceProfile) -> bool:
-        return (not given.dtypes or problem.dtype in given.dtypes) and bound.holds(problem, profile)
+        return (not given.dtype or problem.dtype in given.dtype) and bound.holds(problem, profile)
 
     names = " | ".join(f"{arm}, {regime}" for arm, regime in RATIOS)
     first = f"| problem | {bound.unit} | torch alone, µs | served | floor | {names} |"
