@@ -2,9 +2,10 @@
 
 python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 --out benchmarks/results/deployed_h200.md
 
-With `--tune`, problems that the store lacks are tuned first, on the same GPU; `--from benchmarks/stores/h200/FILE`
-begins the store with what an H200 has tuned already. With several GPUs, run one process a GPU (CUDA_VISIBLE_DEVICES),
-each with `--part I/N` and `--json`, which goes on where it stopped; then commit these files and `--merge` them.
+With `--tune`, problems that the store lacks or has as stale are tuned first, on the same GPU;
+`--from benchmarks/stores/h200/FILE` begins the store with what an H200 has tuned already. With several GPUs, run one
+process a GPU (CUDA_VISIBLE_DEVICES), each with `--part I/N` and `--json`, which goes on where it stopped; then commit
+these files and `--merge` them.
 
 Four arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that its heuristic lists, `unlisted` the fastest that it doesn't list. Ratios are torch's
@@ -42,7 +43,7 @@ def main() -> int:
         help="join parts of several programs with the same kernels, and of several lists; of a problem in several "
         "parts the last one counts",
     )  # fmt: skip
-    options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
+    options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what it lacks or has as stale")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument(
         "--json", type=Path, help="keep every number here; problems that it holds are not measured again"

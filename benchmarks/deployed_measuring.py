@@ -26,6 +26,7 @@ from space.config import Config
 from space.devices import find_profile
 from space.kinds.gemm import Gemm
 from space.rank import may_reach_power_limit, roofline_us
+from tuner.answering.staleness import staleness_here
 from tuner.evidence.picks import ahead
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
@@ -110,7 +111,7 @@ def candidates(store: Store, best: Best) -> dict[str, Config]:
 
 @contextmanager
 def tuner_of(store: Store, candidates: int | None) -> Iterator[Callable[[Gemm], float | None]]:
-    """A function that tunes a problem that the store lacks, and says how many seconds it took.
+    """A function that tunes a problem which the store lacks or has as stale, and says how many seconds it took.
 
     The function ends the program where there is no cuBLASLt: nothing would compete with ours.
     """
@@ -121,7 +122,8 @@ def tuner_of(store: Store, candidates: int | None) -> Iterator[Callable[[Gemm], 
         guidance = guidance_for(worker.facts.name, settings().model_dir)
 
         def tuned(problem: Gemm) -> float | None:
-            if store.best(problem, worker.facts.name) is not None:
+            best = store.best(problem, worker.facts.name)
+            if best and not staleness_here(best):
                 return None
             if not worker.program(problem).cublaslt:
                 raise SystemExit("cuBLASLt can't be loaded, and nothing competes with ours: install the extra `gpu`")

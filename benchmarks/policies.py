@@ -125,7 +125,7 @@ def main() -> int:
     options.add_argument("--db", required=True, help="store with the bests, or one that --tune fills")
     add_from(options)
     options.add_argument("--rows", type=positive, default=4096, help="tokens that are prefilled together")
-    options.add_argument("--tune", type=positive, metavar="CANDIDATES", help="first tune what the store lacks")
+    options.add_argument("--tune", type=positive, metavar="CANDIDATES", help="first tune what it lacks or has as stale")
     add_out(options)
     given = options.parse_args()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True

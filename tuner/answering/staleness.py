@@ -95,7 +95,7 @@ def change(built: Built, nvrtc: str | None = None) -> str:
         return f"its kernel can't be built any more: {error}"
     if now in ("", built.build):
         return ""
-    same_text = built.build == _digest_now(built, built.nvrtc)
+    same_text = proved_build(built) == _digest_now(built, built.nvrtc)
     what = f"NVRTC {built.nvrtc} is {nvrtc} here" if same_text else "its kernel has changed since"
     return f"{what}: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
 

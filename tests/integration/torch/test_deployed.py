@@ -23,7 +23,7 @@ from space.config import Config  # noqa: E402
 from space.families.cublaslt import NOT_LISTED  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.kinds.gemm import LAYOUTS, Gemm  # noqa: E402
-from tests.support import DEVICE, PROVENANCE, measured, study_key  # noqa: E402
+from tests.support import DEVICE, PROVENANCE, keep_best, measured, study_key  # noqa: E402
 from tuner.evidence.picks import bests_of  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402
 from workers.measurement import Policy  # noqa: E402
@@ -154,6 +154,20 @@ def test_nothing_is_tuned_where_cublaslt_can_not_be_loaded(tmp_path: Path, monke
     wanted = [("square", "square", Gemm.of(64, 64, 64))]
     with pytest.raises(SystemExit, match="cuBLASLt can't be loaded"):
         dict(deployed_measuring.measured(wanted, str(tmp_path / "store.db"), 4, math.inf))
+
+
+@pytest.mark.parametrize(("clause", "count"), [("", 0), ("its kernel has changed since", 1)])
+def test_what_the_store_has_as_stale_is_tuned_again(monkeypatch: pytest.MonkeyPatch, clause: str, count: int) -> None:
+    """Torch would compute what is stale, and every ratio would be 1."""
+    tuned = list[Gemm]()
+    worker = SimpleNamespace(facts=SimpleNamespace(name=DEVICE), program=lambda _: SimpleNamespace(cublaslt="130100"))
+    monkeypatch.setattr(deployed_measuring, "open_worker", lambda *_: nullcontext(worker))
+    monkeypatch.setattr(deployed_measuring, "staleness_here", lambda _: clause)
+    monkeypatch.setattr(deployed_measuring, "tune", lambda *given, **_: tuned.append(given[2]))
+    with Store.open("sqlite://") as store, deployed_measuring.tuner_of(store, 4) as tune:
+        keep_best(store, PROBLEM)
+        tune(PROBLEM)
+    assert len(tuned) == count
 
 
 def test_the_problem_that_is_tuned_is_the_one_that_torch_asks_for(

@@ -83,6 +83,9 @@ def test_another_compiler_makes_another_build() -> None:
     said = staleness(best_of(TODAY, BUILD), nvrtc="99.0")
     assert said.startswith(f"NVRTC {PROVENANCE.nvrtc} is 99.0 here: build {BUILD[:12]} then, ")
     assert staleness(best_of("older", "a" * 64), nvrtc="99.0").startswith("its kernel has changed since: build aaaa")
+    # An earlier text of the same machine code changes nothing: the compiler does.
+    of_earlier = best_of(source_of_family(FAMILY).alike[0], "a" * 64)
+    assert staleness(of_earlier, nvrtc="99.0").startswith(f"NVRTC {PROVENANCE.nvrtc} is 99.0 here: build aaaa")
 
 
 def test_a_kernel_is_looked_at_once_for_all_of_its_problems(monkeypatch: pytest.MonkeyPatch) -> None:
