@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, select
 
+from tuner.evidence import changes
 from tuner.evidence.campaign_models import CampaignRow
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
@@ -26,7 +27,8 @@ def of_study(store: Store, study_id: int) -> Version:
     its_problem = select(StudyRow.problem_id).where(StudyRow.id == study_id)
     return _read(
         store, select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(its_problem)),
-        _best(BestRow.problem_id.in_(its_problem)), select(StudyRow.status).where(StudyRow.id == study_id),
+        _best(BestRow.problem_id.in_(its_problem)),
+        select(StudyRow.status, StudyRow.stopped_because).where(StudyRow.id == study_id),
     )  # fmt: skip
 
 
@@ -39,10 +41,13 @@ def of_campaign(store: Store, campaign_id: int | None) -> bool:
 
 
 def _best(*where: ColumnElement[bool]) -> Select[Any]:
-    return select(func.max(BestRow.version)).join(BestRow.problem).join(BestRow.device).where(*where)
+    # Without the number, one that is removed behind a later one would change nothing.
+    found = select(func.max(BestRow.version), func.count())
+    return found.select_from(BestRow).join(BestRow.problem).join(BestRow.device).where(*where)
 
 
 def _read(store: Store, *queries: Select[Any]) -> Version:
     with store.transaction() as session:
-        found: list[object] = [session.scalar(query) for query in queries]
-        return *found, session.scalar(select(func.max(RevocationRow.id)))
+        found: list[object] = [tuple(session.execute(query).one_or_none() or ()) for query in queries]
+        restored = changes.read(session).get(changes.RESTORED)
+        return *found, session.scalar(select(func.max(RevocationRow.id))), restored
