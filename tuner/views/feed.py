@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tuner.evidence import best_changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.changes import replaced
-from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
@@ -56,6 +56,9 @@ _LEFT: Final = select(CampaignRow.id).where(
     CampaignRow.id.in_(bindparam("campaigns", expanding=True)),
     select(_Item.id).where(_Item.campaign_id == CampaignRow.id, _Item.status.in_(("waiting", "open"))).exists(),
 )
+_LAST: Final = select(
+    select(func.max(MeasurementRow.id)).scalar_subquery(), select(func.max(RevocationRow.id)).scalar_subquery()
+)
 _MEASURED: Final = (
     select(ProblemRow.key)
     .where(ProblemRow.id.in_(select(MeasurementRow.problem_id).where(MeasurementRow.id > bindparam("last"))))
@@ -86,11 +89,12 @@ class _Seen:
         rounds: status of each, and when its progress was told.
         workers: status of each that is not gone.
         campaigns: documents of those that have problems which did not end.
-        last_worker, last_campaign: the highest ids.
+        last_id, last_revocation, last_worker, last_campaign: the highest ids.
     """
 
     changes: dict[str, int] = field(default_factory=dict)
     last_id: int = 0
+    last_revocation: int = 0
     since: datetime | None = None
     rounds: dict[int, tuple[str, datetime | None]] = field(default_factory=dict)
     workers: dict[int, str] = field(default_factory=dict)
@@ -199,11 +203,13 @@ class Feed:
     def _measurements(self, session: Session, count: int) -> Iterator[Event]:
         if count == self._seen.changes.get("measurement", -1):
             return
-        last = session.scalar(select(func.max(MeasurementRow.id))) or 0
+        last, revoked = (number or 0 for number in session.execute(_LAST).one())
         new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._seen.last_id)) or 0
-        if self._seen.changes and last != self._seen.last_id:
-            yield Event("measurements", {"last_id": last, "count": new, "problems": self._measured(session)})
-        self._seen.last_id = last
+        taken_back = revoked != self._seen.last_revocation
+        if self._seen.changes and (taken_back or last != self._seen.last_id):
+            problems = None if taken_back else self._measured(session)
+            yield Event("measurements", {"last_id": last, "count": new, "problems": problems})
+        self._seen.last_id, self._seen.last_revocation = last, revoked
 
     def _measured(self, session: Session) -> list[str] | None:
         """Keys of the problems with new measurements; None if there are too many."""

@@ -15,6 +15,7 @@ from api.views.hub import EventHub
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
 from tests.support import DEVICE, keep_best
+from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.feed import Feed
@@ -79,6 +80,20 @@ def test_what_came_and_went_between_two_looks_is_told(store: Store) -> None:
     fleet.sweeper.sweep()
     told = [(event.name, event.data["id"], event.data["status"]) for event in feed.poll()]
     assert sorted(told) == [("campaign", cancelled, "cancelled"), ("worker", gone, "gone")]
+    assert feed.poll() == []
+
+
+def test_what_is_revoked_is_told(store: Store) -> None:
+    fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    keep_best(store, Gemm(1024, 256, 256))
+    feed.poll()
+    revocations.revoke(store, worker="worker-0")
+    told = [event.data for event in feed.poll() if event.name == "measurements"]
+    # Of any problems: who shows some reads them again.
+    assert [(data["count"], data["problems"]) for data in told] == [(0, None)]
     assert feed.poll() == []
 
 
