@@ -40,13 +40,13 @@ def of_campaign(store: Store, campaign_id: int | None) -> bool:
         return session.scalar(select(CampaignRow.id).where(CampaignRow.id == campaign_id)) is not None
 
 
-def _best(*where: ColumnElement[bool]) -> Select[Any]:
+def _best(*where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     # Without the number, one that is removed behind a later one would change nothing.
     found = select(func.max(BestRow.version), func.count())
     return found.select_from(BestRow).join(BestRow.problem).join(BestRow.device).where(*where)
 
 
-def _read(store: Store, *queries: Select[Any]) -> Version:
+def _read(store: Store, *queries: Select[*tuple[Any, ...]]) -> Version:
     with store.transaction() as session:
         found: list[object] = [tuple(session.execute(query).one_or_none() or ()) for query in queries]
         restored = changes.read(session).get(changes.RESTORED)
