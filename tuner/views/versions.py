@@ -27,6 +27,8 @@ def of_study(store: Store, study_id: int) -> Version:
     return _read(
         store, select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(its_problem)),
         _best(BestRow.problem_id.in_(its_problem)), select(StudyRow.status).where(StudyRow.id == study_id),
+        # One that was reopened and ended again has its old status, and another reason.
+        select(StudyRow.stopped_because).where(StudyRow.id == study_id),
     )  # fmt: skip
 
 
