@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import Select, func, select
 
 from tuner.evidence.campaign_models import CampaignRow
-from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
+from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
 
 Version = tuple[object, ...]
@@ -15,18 +15,16 @@ Version = tuple[object, ...]
 
 def of_problem(store: Store, key: str, device: str) -> Version:
     """The version of a problem's measurements and bests on a device, over all campaigns."""
-    measured = select(func.max(MeasurementRow.id)).where(
-        MeasurementRow.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == key))
-    )
-    return _read(store, measured, _best(ProblemRow.key == key, DeviceRow.name == device))
+    its_id = select(ProblemRow.id).where(ProblemRow.key == key)
+    return _read(store, _measured(its_id), *_bests(its_id, select(DeviceRow.id).where(DeviceRow.name == device)))
 
 
 def of_study(store: Store, study_id: int) -> Version:
     """The version of a study, with the measurements and bests of its problem: another study may find a build wrong."""
     its_problem = select(StudyRow.problem_id).where(StudyRow.id == study_id)
     return _read(
-        store, select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(its_problem)),
-        _best(BestRow.problem_id.in_(its_problem)), select(StudyRow.status).where(StudyRow.id == study_id),
+        store, _measured(its_problem), *_bests(its_problem, select(DeviceRow.id)),
+        select(StudyRow.status).where(StudyRow.id == study_id),
         # One that was reopened and ended again has its old status, and another reason.
         select(StudyRow.stopped_because).where(StudyRow.id == study_id),
     )  # fmt: skip
@@ -40,8 +38,18 @@ def of_campaign(store: Store, campaign_id: int | None) -> bool:
         return session.scalar(select(CampaignRow.id).where(CampaignRow.id == campaign_id)) is not None
 
 
-def _best(*where: ColumnElement[bool]) -> Select[Any]:
-    return select(func.max(BestRow.version)).join(BestRow.problem).join(BestRow.device).where(*where)
+def _measured(problem: Select[int]) -> Select[Any]:
+    return select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(problem))
+
+
+def _bests(problem: Select[int], devices: Select[int]) -> list[Select[Any]]:
+    """The last change of the bests that there are, and of those that are gone: the former may be of another device."""
+    there = select(func.max(BestRow.version)).where(BestRow.problem_id.in_(problem), BestRow.device_id.in_(devices))
+    gone = select(func.max(BestChangeRow.version)).where(
+        BestChangeRow.problem_id.in_(problem), BestChangeRow.device_id.in_(devices),
+        BestChangeRow.measurement_id.is_(None),
+    )  # fmt: skip
+    return [there, gone]
 
 
 def _read(store: Store, *queries: Select[Any]) -> Version:
