@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, func, select
 
+from tuner.evidence import changes
 from tuner.evidence.campaign_models import CampaignRow
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
@@ -55,4 +56,6 @@ def _bests(problem: Select[int], devices: Select[int]) -> list[Select[Any]]:
 def _read(store: Store, *queries: Select[Any]) -> Version:
     with store.transaction() as session:
         found: list[object] = [session.scalar(query) for query in queries]
-        return *found, session.scalar(select(func.max(RevocationRow.id)))
+        revoked = session.scalar(select(func.max(RevocationRow.id)))
+        # Another store that was restored may have the same numbers.
+        return *found, revoked, changes.read(session).get(changes.RESTORED)

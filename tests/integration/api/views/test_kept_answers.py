@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from api.app import create_app
 from tests.fleet import Fleet
-from tests.support import FAMILY, PROBLEM, keep_best, measured
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
+from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
+
+#: Enough for a statement about their knobs.
+CONFIGS = [
+    FAMILY.config({"tile_n": n, "stages": stages, "raster": raster})
+    for n, stages, raster in itertools.product((64, 96, 128, 160), (2, 3, 4), ("along_m", "along_n"))
+]
+
+
+def put_in_place(backup: Path, url: str) -> None:
+    """Restores a backup into the store at `url`, in place of what it has; services on it go on."""
+    if url.startswith("sqlite"):
+        restored = backup.with_suffix(".restored")
+        restore_backup(backup, f"sqlite:///{restored}")
+        file = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(restored)) as other, closing(sqlite3.connect(file)) as now:
+            other.backup(now)
+        return
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+    engine.dispose()
+    restore_backup(backup, url)
+
+
+def screened(store: Store, us: float) -> None:
+    """A study whose candidates took `us` microseconds, and one each more."""
+    study = store.begin_study(study_key())
+    taken = [measured(config, us + place) for place, config in enumerate(CONFIGS)]
+    store.record_many(study.id, taken, PROVENANCE)
 
 
 def test_a_study_that_ended_again_tells_the_new_reason(database_url: str) -> None:
@@ -53,3 +90,21 @@ def test_a_study_learns_that_its_best_was_removed_long_after_the_revocation(
         assert served() == [True]
         revocations.settle(store)
         assert served() == [False]
+
+
+def test_nothing_of_a_store_is_told_once_another_is_restored_in_its_place(database_url: str, tmp_path: Path) -> None:
+    """Its studies have the same numbers, and as much was measured."""
+    with Store.open(f"sqlite:///{tmp_path}/theirs.db") as theirs:
+        screened(theirs, 50.0)
+        theirs.backup(tmp_path / "b.gz")
+    with Store.open(database_url) as store, TestClient(create_app(store)) as http:
+        screened(store, 20.0)
+
+        def shown() -> tuple[float, float]:
+            asked = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k, "device": DEVICE}
+            return (http.get("/v1/studies/1").json()["study"]["best_us"],
+                    http.get("/v1/importance", params=asked).json()["time_us"])  # fmt: skip
+
+        assert shown() == (20.0, 20.0)
+        put_in_place(tmp_path / "b.gz", database_url)
+        assert shown() == (50.0, 50.0)
