@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
 
-from tuner.evidence import changes
+from tuner.evidence import changes, codec
 from tuner.evidence.campaign_models import CampaignRow
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
 
 Version = tuple[object, ...]
+#: Together with a number of a change they fit into the whole numbers that JavaScript has.
+STORES: Final = 2**22
 
 
 def of_problem(store: Store, key: str, device: str) -> Version:
@@ -39,6 +42,14 @@ def of_campaign(store: Store, campaign_id: int | None) -> bool:
         return session.scalar(select(CampaignRow.id).where(CampaignRow.id == campaign_id)) is not None
 
 
+def of_store(session: Session) -> int:
+    """A number below `STORES` that hardly another store has: of its restore, else of the moment of its first study."""
+    if (restored := changes.read(session).get(changes.RESTORED)) is not None:
+        return restored % STORES
+    first = session.scalar(select(StudyRow.created_at).order_by(StudyRow.id).limit(1))
+    return round(codec.utc(first).timestamp() * 1e6) % STORES if first else 0
+
+
 def _measured(problem: Select[int]) -> Select[Any]:
     return select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(problem))
 
@@ -58,4 +69,4 @@ def _read(store: Store, *queries: Select[Any]) -> Version:
         found: list[object] = [session.scalar(query) for query in queries]
         revoked = session.scalar(select(func.max(RevocationRow.id)))
         # Another store that was restored may have the same numbers.
-        return *found, revoked, changes.read(session).get(changes.RESTORED)
+        return *found, revoked, of_store(session)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from space.kinds.gemm import Gemm
 from tests.fleet import Fleet
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
@@ -108,3 +109,30 @@ def test_nothing_of_a_store_is_told_once_another_is_restored_in_its_place(databa
         assert shown() == (20.0, 20.0)
         put_in_place(tmp_path / "b.gz", database_url)
         assert shown() == (50.0, 50.0)
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_columns_of_another_store_are_no_change_of_those_before(
+    database_url: str, tmp_path: Path, restored: bool
+) -> None:
+    """A client that has the columns of the old store would keep them, and put the last change among them."""
+    ours, theirs = Gemm(512, 256, 256), Gemm(1024, 256, 256)
+    with Store.open(f"sqlite:///{tmp_path}/theirs.db") as other:
+        for problem in (theirs, PROBLEM):
+            keep_best(other, problem)
+        other.backup(tmp_path / "b.gz")
+        with Store.open(database_url) as store:
+            keep_best(store, ours)
+            asked = {"device": DEVICE}
+            with TestClient(create_app(store)) as http:
+                before = http.get("/v1/bests:columns", params=asked).json()
+                assert before["columns"]["key"] == [ours.key]
+                asked["after"] = before["version"]
+                if restored:
+                    put_in_place(tmp_path / "b.gz", database_url)
+                    after = http.get("/v1/bests:columns", params=asked).json()
+            if not restored:
+                # The service was started anew, with another store.
+                with TestClient(create_app(other)) as http:
+                    after = http.get("/v1/bests:columns", params=asked).json()
+    assert (after["changed"], sorted(after["columns"]["key"])) == (None, sorted([theirs.key, PROBLEM.key]))
