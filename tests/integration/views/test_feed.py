@@ -14,7 +14,8 @@ import pytest
 from api.views.hub import EventHub
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
-from tests.support import DEVICE, keep_best
+from tests.support import DEVICE, FAMILY, keep_best, measured
+from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.feed import Feed
@@ -79,6 +80,24 @@ def test_what_came_and_went_between_two_looks_is_told(store: Store) -> None:
     fleet.sweeper.sweep()
     told = [(event.name, event.data["id"], event.data["status"]) for event in feed.poll()]
     assert sorted(told) == [("campaign", cancelled, "cancelled"), ("worker", gone, "gone")]
+    assert feed.poll() == []
+
+
+def test_what_is_revoked_is_told(store: Store) -> None:
+    """A page would show it until it is loaded anew, where it was no best."""
+    fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
+    fleet.campaign(PROBLEMS[:1])
+    fleet.hand(1)
+    hand = fleet.hand()
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [measured(FAMILY.config({}), problem=PROBLEMS[0])], ended="done")
+    feed.poll()
+    revocations.revoke(store, worker="worker-1")
+    assert feed.poll() == []
+    revocations.revoke(store, worker="worker-0")
+    (told,) = feed.poll()
+    assert (told.name, told.data) == ("revoked", {"count": 1, "problems": [PROBLEMS[0].key]})
     assert feed.poll() == []
 
 
