@@ -27,7 +27,7 @@ class BestColumnsQuery(Strict):
     device: DeviceName
     policy: PolicyName | Absent = None
     after: Annotated[
-        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since"), DIGITS
+        int, Field(ge=0, lt=2**53, description="`version` of an earlier answer: only rows that changed since"), DIGITS
     ] = 0
 
 
@@ -112,7 +112,7 @@ class BestColumnsOut(Columnar):
     """Every best of a device."""
 
     device: str
-    version: int = Field(description="`after` of the next question")
+    version: int = Field(description="`after` of the next question; another store has others")
     changed: list[str] | None = Field(
         description="keys of the problems whose bests are new, better or gone since `after`; null: all rows are here"
     )

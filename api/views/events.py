@@ -70,7 +70,8 @@ async def watch_everything(
     query: Annotated[AllEventsQuery, Query()],
     listening: Annotated[tuple[Listener, bool], Depends(_listening)],
 ) -> AsyncIterable[ServerSentEvent]:
-    """Server-sent events: `best`, `measurements`, `round`, `worker`, `campaign`, `problem`, each within 250 ms.
+    """Server-sent events: `best`, `measurements`, `revoked`, `round`, `worker`, `campaign`, `problem`, each within
+    250 ms.
 
     The first one is `hello`. After a lost connection, Last-Event-ID resumes the stream without loss, and `hello` says
     `"resumed":true`; if it says false, events were missed, and what is shown has to be read again. Another `hello` says

@@ -19,6 +19,7 @@ from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.stats import mean_interval
 from tuner.evidence.store import Store
+from tuner.views import versions
 from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, open_rows, read, replaced, taken
 from tuner.views.columnar import Configs, coded, coded_at, rows_of
 from tuner.views.problem_facts import ProblemFacts
@@ -33,6 +34,8 @@ MOST_DEVICES: Final = 4
 _MOST_CHANGED: Final = 1_000
 #: With more changed problems a document has all rows: putting so many into a page's columns would hold up the page.
 MOST_SINCE: Final = 200
+#: A document's version is the store's number times this, and the number of its last change.
+_CHANGES: Final = 2**31
 #: Rules are asked and kernels compared for so long at once, some forty bests: an answer may wait for them.
 _AT_ONCE_SECONDS: Final = 0.01
 #: While they are, documents tell no more often what is known by now: each is written anew, with all of its rows.
@@ -80,7 +83,7 @@ class Weight:
 
 
 class DeviceColumns:
-    """The bests of one device, read as far as `version`.
+    """The bests of one device, read as far as `counted`, the counter's value.
 
     Finding out whether rules still allow a config takes long, and so does whether a kernel has changed, where sources
     have, as after an upgrade. Comparisons that take longer than `_AT_ONCE_SECONDS` continue in the background.
@@ -88,7 +91,7 @@ class DeviceColumns:
 
     def __init__(self, store: Store, device: str) -> None:
         self._store, self._device, self._profile = store, device, find_profile(device)
-        self.version = 0
+        self.counted, self._of_store = 0, 0
         self._facts, self._configs, self._programs = ProblemFacts(self._profile), Configs(), Programs()
         self._bests: Columns = {}
         self._lock = threading.Lock()
@@ -97,7 +100,7 @@ class DeviceColumns:
 
     def update(self, version: int) -> None:
         """Reads what changed up to `version`, the counter's value before."""
-        if version == self.version:
+        if version == self.counted:
             return
         with self._lock, self._store.transaction() as session:
             ids = self._changed(session) if self._bests else None
@@ -105,12 +108,17 @@ class DeviceColumns:
                 self._bests = self._read(session, None)
             elif ids:
                 self._bests = replaced(self._bests, ids, self._read(session, ids))
-            self.version = version
+            self.counted, self._of_store = version, versions.of_store(session)
+
+    @property
+    def version(self) -> int:
+        """The number of the last change, which no other store has."""
+        return self._of_store * _CHANGES + self.counted
 
     @property
     def state(self) -> tuple[object, int, int]:
         """A value that changes with every document, and that no other store's columns have."""
-        return self._edition, self.version, self._compared
+        return self._edition, self.counted, self._compared
 
     def compare(self) -> None:
         """Finds out which kernels have changed, and which configs a rule forbids; goes on in the background."""
@@ -143,7 +151,7 @@ class DeviceColumns:
 
     def _changed(self, session: Session) -> list[int]:
         """Problems with a best that is new or gone."""
-        found = session.connection().execute(_CHANGED, {"version": self.version, "device": self._device})
+        found = session.connection().execute(_CHANGED, {"version": self.counted, "device": self._device})
         return sorted(number for (number,) in rows_of(found))
 
     def __len__(self) -> int:
@@ -183,10 +191,12 @@ class DeviceColumns:
         """The same columns with only the rows that changed after a version.
 
         Returns:
-            None if all rows have to be read: the version is from before a restore, or too much has changed.
+            None if all rows have to be read: the version is of another store, as before a restore, or too much has
+            changed.
         """
+        of_store, after = divmod(after, _CHANGES)
         with self._lock:
-            if not 0 < after <= self.version or len(self.rows(policy)) > MOST_ROWS:
+            if of_store != self._of_store or not 0 < after <= self.counted or len(self.rows(policy)) > MOST_ROWS:
                 return None
             with self._store.transaction() as session:
                 found = session.connection().execute(_CHANGED_KEYS, {"version": after, "device": self._device})
@@ -287,7 +297,7 @@ class BestColumns:
             self._counted, version = counted, counted["best"]
             known = self._devices.pop(device, None)
             # A store that was restored counts anew.
-            if known is None or known.version > version:
+            if known is None or known.counted > version:
                 known = DeviceColumns(self._store, device)
             self._devices[device] = known
             while len(self._devices) > MOST_DEVICES:

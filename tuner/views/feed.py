@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from tuner.evidence import best_changes, codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.changes import replaced
-from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow
+from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, RevokedRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
@@ -56,14 +56,15 @@ _LEFT: Final = select(CampaignRow.id).where(
     CampaignRow.id.in_(bindparam("campaigns", expanding=True)),
     select(_Item.id).where(_Item.campaign_id == CampaignRow.id, _Item.status.in_(("waiting", "open"))).exists(),
 )
-_LAST: Final = select(
-    select(func.max(MeasurementRow.id)).scalar_subquery(), select(func.max(RevocationRow.id)).scalar_subquery()
-)
-_MEASURED: Final = (
-    select(ProblemRow.key)
-    .where(ProblemRow.id.in_(select(MeasurementRow.problem_id).where(MeasurementRow.id > bindparam("last"))))
-    .limit(MOST_PROBLEMS + 1)
-)
+#: Problems of new measurements, and of those that were revoked.
+_MEASURED, _DOUBTED = (
+    select(ProblemRow.key).where(ProblemRow.id.in_(numbers)).limit(MOST_PROBLEMS + 1)
+    for numbers in (
+        select(MeasurementRow.problem_id).where(MeasurementRow.id > bindparam("last")),
+        select(MeasurementRow.problem_id).join(RevokedRow, RevokedRow.measurement_id == MeasurementRow.id)
+        .where(RevokedRow.revocation_id > bindparam("last")),
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,18 +204,26 @@ class Feed:
     def _measurements(self, session: Session, count: int) -> Iterator[Event]:
         if count == self._seen.changes.get("measurement", -1):
             return
-        last, revoked = (number or 0 for number in session.execute(_LAST).one())
+        last = session.scalar(select(func.max(MeasurementRow.id))) or 0
         new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._seen.last_id)) or 0
-        taken_back = revoked != self._seen.last_revocation
-        if self._seen.changes and (taken_back or last != self._seen.last_id):
-            problems = None if taken_back else self._measured(session)
+        if self._seen.changes and last != self._seen.last_id:
+            problems = self._problems_of(session, _MEASURED, self._seen.last_id)
             yield Event("measurements", {"last_id": last, "count": new, "problems": problems})
-        self._seen.last_id, self._seen.last_revocation = last, revoked
+        self._seen.last_id = last
+        yield from self._revoked(session)
 
-    def _measured(self, session: Session) -> list[str] | None:
-        """Keys of the problems with new measurements; None if there are too many."""
-        found = session.connection().execute(_MEASURED, {"last": self._seen.last_id})
-        keys = [key for (key,) in rows_of(found)]
+    def _revoked(self, session: Session) -> Iterator[Event]:
+        """What a page shows may be revoked and no best: nothing else tells of it."""
+        before = self._seen.last_revocation
+        self._seen.last_revocation = session.scalar(select(func.max(RevocationRow.id))) or 0
+        if self._seen.changes and self._seen.last_revocation > before:
+            theirs = select(func.count(RevokedRow.measurement_id)).where(RevokedRow.revocation_id > before)
+            if count := session.scalar(theirs):
+                yield Event("revoked", {"count": count, "problems": self._problems_of(session, _DOUBTED, before)})
+
+    def _problems_of(self, session: Session, query: Select[str], last: int) -> list[str] | None:
+        """Keys of the problems of a query; None if there are too many."""
+        keys = [key for (key,) in rows_of(session.connection().execute(query, {"last": last}))]
         return sorted(keys) if 0 < len(keys) <= MOST_PROBLEMS else None
 
     def _rounds_of(self, session: Session) -> Iterator[Event]:

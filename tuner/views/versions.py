@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
 
-from tuner.evidence import changes
+from tuner.evidence import changes, codec
 from tuner.evidence.campaign_models import CampaignRow
-from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
+from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
 from tuner.evidence.store import Store
 
 Version = tuple[object, ...]
+#: Together with a number of a change they fit into the whole numbers that JavaScript has.
+STORES: Final = 2**22
 
 
 def of_problem(store: Store, key: str, device: str) -> Version:
     """The version of a problem's measurements and bests on a device, over all campaigns."""
-    measured = select(func.max(MeasurementRow.id)).where(
-        MeasurementRow.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == key))
-    )
-    return _read(store, measured, _best(ProblemRow.key == key, DeviceRow.name == device))
+    its_id = select(ProblemRow.id).where(ProblemRow.key == key)
+    return _read(store, _measured(its_id), *_bests(its_id, select(DeviceRow.id).where(DeviceRow.name == device)))
 
 
 def of_study(store: Store, study_id: int) -> Version:
     """The version of a study, with the measurements and bests of its problem: another study may find a build wrong."""
     its_problem = select(StudyRow.problem_id).where(StudyRow.id == study_id)
     return _read(
-        store, select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(its_problem)),
-        _best(BestRow.problem_id.in_(its_problem)),
-        select(StudyRow.status, StudyRow.stopped_because).where(StudyRow.id == study_id),
+        store, _measured(its_problem), *_bests(its_problem, select(DeviceRow.id)),
+        select(StudyRow.status).where(StudyRow.id == study_id),
+        # One that was reopened and ended again has its old status, and another reason.
+        select(StudyRow.stopped_because).where(StudyRow.id == study_id),
     )  # fmt: skip
 
 
@@ -40,14 +42,31 @@ def of_campaign(store: Store, campaign_id: int | None) -> bool:
         return session.scalar(select(CampaignRow.id).where(CampaignRow.id == campaign_id)) is not None
 
 
-def _best(*where: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    # Without the number, one that is removed behind a later one would change nothing.
-    found = select(func.max(BestRow.version), func.count())
-    return found.select_from(BestRow).join(BestRow.problem).join(BestRow.device).where(*where)
+def of_store(session: Session) -> int:
+    """A number below `STORES` that hardly another store has: of its restore, else of the moment of its first study."""
+    if (restored := changes.read(session).get(changes.RESTORED)) is not None:
+        return restored % STORES
+    first = session.scalar(select(StudyRow.created_at).order_by(StudyRow.id).limit(1))
+    return round(codec.utc(first).timestamp() * 1e6) % STORES if first else 0
 
 
-def _read(store: Store, *queries: Select[*tuple[Any, ...]]) -> Version:
+def _measured(problem: Select[int]) -> Select[Any]:
+    return select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(problem))
+
+
+def _bests(problem: Select[int], devices: Select[int]) -> list[Select[Any]]:
+    """The last change of the bests that there are, and of those that are gone: the former may be of another device."""
+    there = select(func.max(BestRow.version)).where(BestRow.problem_id.in_(problem), BestRow.device_id.in_(devices))
+    gone = select(func.max(BestChangeRow.version)).where(
+        BestChangeRow.problem_id.in_(problem), BestChangeRow.device_id.in_(devices),
+        BestChangeRow.measurement_id.is_(None),
+    )  # fmt: skip
+    return [there, gone]
+
+
+def _read(store: Store, *queries: Select[Any]) -> Version:
     with store.transaction() as session:
-        found: list[object] = [tuple(session.execute(query).one_or_none() or ()) for query in queries]
-        restored = changes.read(session).get(changes.RESTORED)
-        return *found, session.scalar(select(func.max(RevocationRow.id))), restored
+        found: list[object] = [session.scalar(query) for query in queries]
+        revoked = session.scalar(select(func.max(RevocationRow.id)))
+        # Another store that was restored may have the same numbers.
+        return *found, revoked, of_store(session)

@@ -14,7 +14,7 @@ import pytest
 from api.views.hub import EventHub
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
-from tests.support import DEVICE, keep_best
+from tests.support import DEVICE, FAMILY, keep_best, measured
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
@@ -84,16 +84,20 @@ def test_what_came_and_went_between_two_looks_is_told(store: Store) -> None:
 
 
 def test_what_is_revoked_is_told(store: Store) -> None:
+    """A page would show it until it is loaded anew, where it was no best."""
     fleet, feed = Fleet(store), Feed(store, Workers(store, BY_HAND), ProgressBoard())
     fleet.campaign(PROBLEMS[:1])
+    fleet.hand(1)
     hand = fleet.hand()
-    hand.work(hand.claimed())
-    keep_best(store, Gemm(1024, 256, 256))
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, [measured(FAMILY.config({}), problem=PROBLEMS[0])], ended="done")
     feed.poll()
+    revocations.revoke(store, worker="worker-1")
+    assert feed.poll() == []
     revocations.revoke(store, worker="worker-0")
-    told = [event.data for event in feed.poll() if event.name == "measurements"]
-    # Of any problems: who shows some reads them again.
-    assert [(data["count"], data["problems"]) for data in told] == [(0, None)]
+    (told,) = feed.poll()
+    assert (told.name, told.data) == ("revoked", {"count": 1, "problems": [PROBLEMS[0].key]})
     assert feed.poll() == []
 
 

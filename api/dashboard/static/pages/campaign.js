@@ -34,7 +34,7 @@ export async function open(page) {
     await soon();
   };
   page.show(() => view(page, got));
-  page.live({ campaign: soon, problem: soon, round: soon, worker: soon, began: soon, hello: soon }, { campaign: id });
+  page.live({ campaign: soon, problem: soon, round: soon, worker: soon, began: soon, hello: soon, revoked: soon }, { campaign: id });
   await soon();
 }
 

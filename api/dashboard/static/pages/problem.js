@@ -81,7 +81,7 @@ export async function open(page) {
     measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
     best: ({ problem = key }) => problem === key && void anew(),
     began: async () => (await ask()).evidence?.measurement_id !== (await answer).evidence?.measurement_id && again(),
-    hello: again,
+    hello: again, revoked: again,
   }, { device: got.device });
   got.reload = async (/** @type {Record<string, string>} */ axes) => {
     page.set(axes);
