@@ -34,8 +34,6 @@ MOST_DEVICES: Final = 4
 _MOST_CHANGED: Final = 1_000
 #: With more changed problems a document has all rows: putting so many into a page's columns would hold up the page.
 MOST_SINCE: Final = 200
-#: A document's version is the store's number times this, and the number of its last change.
-_CHANGES: Final = 2**31
 #: Rules are asked and kernels compared for so long at once, some forty bests: an answer may wait for them.
 _AT_ONCE_SECONDS: Final = 0.01
 #: While they are, documents tell no more often what is known by now: each is written anew, with all of its rows.
@@ -113,7 +111,7 @@ class DeviceColumns:
     @property
     def version(self) -> int:
         """The number of the last change, which no other store has."""
-        return self._of_store * _CHANGES + self.counted
+        return self._of_store * versions.CHANGES + self.counted
 
     @property
     def state(self) -> tuple[object, int, int]:
@@ -194,7 +192,7 @@ class DeviceColumns:
             None if all rows have to be read: the version is of another store, as before a restore, or too much has
             changed.
         """
-        of_store, after = divmod(after, _CHANGES)
+        of_store, after = divmod(after, versions.CHANGES)
         with self._lock:
             if of_store != self._of_store or not 0 < after <= self.counted or len(self.rows(policy)) > MOST_ROWS:
                 return None

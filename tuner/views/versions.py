@@ -13,8 +13,9 @@ from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, Measurement
 from tuner.evidence.store import Store
 
 Version = tuple[object, ...]
-#: Together with a number of a change they fit into the whole numbers that JavaScript has.
-STORES: Final = 2**22
+#: Changes that a store counts, and stores that are told apart: a number of both is one of those that JavaScript has.
+CHANGES: Final = 2**31
+STORES: Final = 2**53 // CHANGES
 
 
 def of_problem(store: Store, key: str, device: str) -> Version:
