@@ -27,6 +27,7 @@ FILES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "
 NAVIGATION: Final = [
     {"Home": "README.md"},
     {"Start": [{"Start": "docs/start.md"}, {"Concepts": "docs/concepts.md"}, {"What a number means": "docs/numbers.md"},
+               {"How fast": "docs/speed.md"},
                {"Questions and errors": "docs/troubleshooting.md"}, {"Compared with others": "docs/comparison.md"}]},
     {"Use": [{"From a model to kernels": "docs/use.md"}, {"On torch tensors": "docs/torch.md"},
              {"The pages": "docs/dashboard.md"}, {"The API": "docs/api.md"}, {"HTTP errors": "docs/http-errors.md"},
