@@ -25,7 +25,7 @@ from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import STRATEGIES
-from tuner.prediction.train import TREES
+from tuner.prediction.grow import TREES
 
 #: Reasons for missing runs, by strategy, each with its problems.
 Failures = dict[str, dict[str, set[str]]]

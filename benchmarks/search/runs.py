@@ -21,7 +21,7 @@ from benchmarks.search.child import Child, End, Plan
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import FIXED, SPLITS
 from tuner.prediction.examples import digest_of
-from tuner.prediction.train import MOST_FOLDS
+from tuner.prediction.judge import MOST_FOLDS
 
 #: Identity of a run: its strategy, its problem's data, its training data, and its seed.
 Key = tuple[str, str, int]

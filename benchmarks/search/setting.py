@@ -11,8 +11,10 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.plug import Family
 from tuner.evidence.similarity import kind_of, octaves, reaches
+from tuner.prediction.grow import TREES
+from tuner.prediction.judge import Judgement, judge
 from tuner.prediction.learned import LearnedModel
-from tuner.prediction.train import TREES, Judgement, judge, train
+from tuner.prediction.train import train
 
 
 @dataclass

@@ -22,7 +22,7 @@ from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
 from space.family import family_named
-from tuner.prediction.train import TREES
+from tuner.prediction.grow import TREES
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import MARGIN, Outlook
 from tuner.studying.records import Budget

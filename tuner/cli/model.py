@@ -19,9 +19,10 @@ from tuner.errors import ModelError
 from tuner.files import check_exportable
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
+from tuner.prediction.grow import scikit_learn
 from tuner.prediction.learned import LearnedModel, limits_named
-from tuner.prediction.train import scikit_learn, with_portfolio
 from tuner.prediction.train import train as train_model
+from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
 
 #: What is read, by `--from`.

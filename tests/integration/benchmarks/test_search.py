@@ -25,7 +25,7 @@ def setting() -> Iterator[Setting]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with pytest.MonkeyPatch.context() as patch:
         # A judgement from fewer folds is coarser, and takes a fifth of the time.
-        patch.setattr("tuner.prediction.train.MOST_FOLDS", 2)
+        patch.setattr("tuner.prediction.judge.MOST_FOLDS", 2)
         yield Setting(read_replays([RECORDINGS], FAMILY), FAMILY, model_seeds=1, trees=16)
 
 

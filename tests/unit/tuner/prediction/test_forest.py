@@ -9,7 +9,7 @@ import pytest
 
 from tuner.errors import ModelError
 from tuner.prediction.forest import Forest
-from tuner.prediction.train import flattened
+from tuner.prediction.grow import flattened
 
 
 def test_a_forest_predicts_what_the_trees_do() -> None:

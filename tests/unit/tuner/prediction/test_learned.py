@@ -6,9 +6,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from space.explain import is_legal
 from space.kinds.gemm import Gemm
 from space.rank import rank
 from tests.support import FAMILY
+from tests.unit.tuner.prediction.groups import H100, H200, SHAPES, TREES, group, predicted, taught
 from tuner.errors import ModelError
 from tuner.evidence.picks import precedence
 from tuner.evidence.similarity import octaves
@@ -28,37 +27,13 @@ from tuner.prediction.features import Features, features_of
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
 from tuner.prediction.portfolio import first_choice
-from tuner.prediction.train import _Held, judge, train
+from tuner.prediction.train import train
 from workers.measurement import Policy
-
-H200 = profile_named("NVIDIA H200")
-H100 = "NVIDIA H100 80GB HBM3"
-
-#: Enough trees to show a knob's effect, and fast to train.
-TREES = 48
-SHAPES = ("1024x1024x1024", "2048x1024x1024", "1024x2048x2048", "2048x2048x1024", "512x1024x2048")
-
-
-@cache
-def group(problem: Gemm) -> Group:
-    """Times that the analytic model has wrong by a third wherever C is stored directly, and by a fifth overall; as
-    repeatable as a GPU's."""
-    ranked = rank(enumerate_space(FAMILY, problem), H200)
-    configs = [ranked.config(place) for place in range(0, len(ranked), 150)][:60]
-    columns = FAMILY.columns(problem, configs)
-    direct = np.array([config["epilogue"] == "direct" for config in configs])
-    noise = np.exp(0.01 * np.random.default_rng(problem.k + problem.n).standard_normal(len(configs)))
-    times = FAMILY.estimate_us(columns, H200) * 1.2 * (1 + direct / 3) * noise
-    return Group(problem, H200.name, tuple(configs), times)
 
 
 @pytest.fixture(scope="module")
 def model() -> LearnedModel:
-    return train([group(Gemm.parse(shape)) for shape in SHAPES], FAMILY, H200.name, trees=TREES)
-
-
-def predicted(model: LearnedModel, held: Group) -> np.ndarray:
-    return model.predict(held.problem, FAMILY.columns(held.problem, held.configs)).time_us
+    return taught()
 
 
 def test_of_equals_the_first_of_the_portfolio_is_answered_on_every_processor(model: LearnedModel) -> None:
@@ -140,56 +115,6 @@ def test_a_batch_is_told_from_its_single_product(model: LearnedModel) -> None:
     assert said.endswith(f"which covers {away - 0.004:.2f}")
 
 
-def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_them(model: LearnedModel) -> None:
-    shares = []
-    for shape in SHAPES:
-        held = group(Gemm.parse(shape))
-        rest = [group(Gemm.parse(other)) for other in SHAPES if other != shape]
-        first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES), held)))
-        shares.append(held.time_us.min() / held.time_us[first])
-    assert model.facts.held_out_share == pytest.approx(float(np.exp(np.mean(np.log(shares)))), abs=0.03)
-
-
-def test_a_held_out_problem_is_judged_with_the_trust_that_the_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = [group(Gemm.parse(shape)) for shape in SHAPES[:3]]
-    estimates = [FAMILY.estimate_us(FAMILY.columns(one.problem, one.configs), H200) for one in groups]
-    # Of the first problem the estimate has the order upside down, of the others it is right.
-    times = [1 / estimates[0], *estimates[1:]]
-    groups = [dataclasses.replace(one, time_us=us) for one, us in zip(groups, times, strict=True)]
-
-    def held_out(tasks: Sequence[Any], *_: object) -> list[Any]:
-        """Corrections that are right for the first problem, and misplace one candidate of each other."""
-        slower = [np.where(us == us[us > 1.04 * us.min()].min(), -5.0, 0.0) for us in times]
-        return [_Held(fold, task, slower[fold] if fold else task.error, 0.0) for fold, task in enumerate(tasks)]
-
-    monkeypatch.setattr("tuner.prediction.train._held_out", held_out)
-    facts = judge(groups, FAMILY, H200.name).facts
-    assert facts["trust"] == 1.0
-    assert facts["held_out_worst"] == pytest.approx(times[0].min() / times[0].max())
-
-
-def test_a_judgement_made_once_serves_every_forest_of_the_same_problems(model: LearnedModel) -> None:
-    groups = [group(Gemm.parse(shape)) for shape in SHAPES]
-    judgement = judge(groups, FAMILY, H200.name, trees=TREES)
-    again = train(groups, FAMILY, H200.name, trees=TREES, judgement=judgement)
-    assert again.facts == model.facts
-    assert np.array_equal(again.levels, model.levels)
-    other = train(groups, FAMILY, H200.name, seed=1, trees=TREES, judgement=judgement)
-    assert other.facts == model.facts
-    assert not np.array_equal(other.forest.value, model.forest.value)
-
-
-def test_nothing_of_a_held_out_problem_reaches_the_numbers_that_scale_it(model: LearnedModel) -> None:
-    """The same problem with times a hundred times longer changes its own judgement, never the others' forests."""
-    groups = [group(Gemm.parse(shape)) for shape in SHAPES]
-    absurd = dataclasses.replace(groups[0], time_us=groups[0].time_us * 100)
-    held = train([absurd, *groups[1:]], FAMILY, H200.name, trees=TREES)
-    # Its level alone is absurd: how candidates of one problem differ is the same as before.
-    assert held.facts.held_out_share == pytest.approx(model.facts.held_out_share, abs=0.02)
-    assert held.facts.doubt == pytest.approx(model.facts.doubt, abs=0.02)
-    assert held.facts.high > model.facts.high + 1
-
-
 def test_a_model_survives_its_file(model: LearnedModel, tmp_path: Path) -> None:
     size = files.save(model, tmp_path / "model.npz")
     assert size <= files.MOST_BYTES
@@ -243,17 +168,8 @@ def estimated(known: Group, device: str) -> np.ndarray:
     return FAMILY.estimate_us(FAMILY.columns(known.problem, known.configs), profile_named(device))
 
 
-def test_a_problem_is_left_out_on_all_cards_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = [group(Gemm.parse(shape)) for shape in SHAPES]
-    there = [dataclasses.replace(each, device=H100) for each in here]
-    asked = []
-    monkeypatch.setattr("tuner.prediction.train.smoothed", lambda rows, *_: asked.append(len(rows)) or 0.0)
-    judge([*here, *there], FAMILY, H200.name, trees=2)
-    assert set(asked) == {2 * len(SHAPES) - 2}
-
-
 def test_times_under_the_policy_that_decides_are_learned_from_finals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.prediction.train.LEAST_SERVED", 2)
+    monkeypatch.setattr("tuner.prediction.judge.LEAST_SERVED", 2)
     groups = []
     for shape in SHAPES:
         screened = group(Gemm.parse(shape))
