@@ -6,6 +6,7 @@ No GPU and no compiler is needed: each candidate takes as long as it took on the
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 from api.views.kept import Views
 from space.devices import DEFAULT_DEVICE
 from space.kinds.gemm import Gemm
+from space.problem import Problem
 from tuner.errors import TunerError
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
@@ -27,18 +29,14 @@ from tuner.prediction.files import model_for
 from tuner.settings import settings
 from workers.errors import WorkerError
 from workers.recorded import RecordedWorker
+from workers.recording import read_outline
 
-#: Shape, dtype and layout of the problems, in this order: large and small ones, weights at several M, every dtype.
-SHAPES: Final = (
-    ("4096x4096x4096", "bf16", "nt"), ("16x28672x4096", "bf16", "nt"), ("512x512x512", "bf16", "nt"),
-    ("128x28672x4096", "bf16", "nt"), ("2048x28672x4096", "bf16", "nt"), ("64x4096x7168", "fp8_e4m3", "nt"),
-    ("8x6144x4096", "bf16", "nt"), ("32x6144x4096", "bf16", "nt"), ("64x6144x4096", "bf16", "nt"),
-    ("256x6144x4096", "bf16", "nt"), ("2048x6144x4096", "bf16", "nt"), ("8192x6144x4096", "bf16", "nt"),
-    ("1x4096x14336", "bf16", "nt"), ("4095x4097x4104", "bf16", "nt"), ("2048x2048x2048", "tf32", "nt"),
-    ("2048x2048x2048", "int8", "nt"), ("128x2112x7168", "fp16", "nt"), ("128x128x65536", "bf16", "nt"),
-    ("1x2112x7168", "fp8_e4m3", "nt"), ("20x7168x2048", "fp8_e4m3", "nt"), ("4096x14336x8192", "bf16", "tn"),
-    ("8192x4096x28672", "bf16", "nn"), ("16x2112x7168", "bf16", "nt"), ("8192x8192x8192", "bf16", "nt"),
-)  # fmt: skip
+#: The recordings that are replayed: of today's kernels, with finals under every policy.
+RECORDINGS: Final = "h200_halves"
+#: So many were measured of each problem.
+CANDIDATES: Final = 48
+#: Tuned first, since the pages are shown by it.
+FIRST: Final = Gemm.parse("4096x4096x4096")
 WORKERS: Final = ("demo-gpu-0", "demo-gpu-1")
 #: Rounds are short and heartbeats frequent, so that there is something to see.
 TIMING: Final = Timing(heartbeat_seconds=1.0, round_seconds=6.0)
@@ -47,8 +45,11 @@ _END_SECONDS: Final = 20.0
 _log = logging.getLogger("gemmtune.demo")
 
 
-def problems() -> list[Gemm]:
-    return [Gemm.parse(shape, dtype, layout) for shape, dtype, layout in SHAPES]
+def problems(recordings: Path) -> list[Problem]:
+    """All that is recorded, in a fixed random order: every dtype and size comes early."""
+    found = [read_outline(path).problem for path in sorted(recordings.glob("*.parquet"))]
+    random.Random(0).shuffle(found)
+    return sorted(found, key=lambda problem: problem != FIRST)
 
 
 @contextmanager
@@ -61,8 +62,8 @@ def replaying(app: FastAPI, store: Store, recordings: Path, real_time: bool = Tr
     """
     shown: Views = app.state.shown
     shown.demo = True
-    budget = CampaignBudget(candidates=96)
-    request = CampaignRequest("demonstration", tuple(problems()), ((DEFAULT_DEVICE, "recorded"),), budget)
+    budget = CampaignBudget(candidates=CANDIDATES)
+    request = CampaignRequest("demonstration", tuple(problems(recordings)), ((DEFAULT_DEVICE, "recorded"),), budget)
     Campaigns(store).create(request)
     model_dir = settings().model_dir
     agents = [

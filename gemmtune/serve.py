@@ -54,10 +54,10 @@ def serve(
             recordings = recorded_bests(config.recorded_dir)
             server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)
             return
-        from gemmtune.demo import TIMING, replaying
+        from gemmtune.demo import RECORDINGS, TIMING, replaying
 
         notes.print("demonstration: a campaign recorded on an H200 is replayed as if live")
-        folder = config.recorded_dir / "h200"
+        folder = config.recorded_dir / RECORDINGS
         server.serve(store, listener, policy, config.model_dir, TIMING,
                      beside=lambda app: replaying(app, store, folder))  # fmt: skip
 
