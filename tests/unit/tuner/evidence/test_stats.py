@@ -115,7 +115,9 @@ def test_intervals_repeat_exactly() -> None:
 
 
 def test_the_chance_is_told_for_rivals_with_unequal_samples_too() -> None:
-    assert chance_within([[10.0, 10.1, 9.9], [8.0, 8.1, 7.9, 8.0, 8.0]], 1, 0.02) == 1.0
+    few, many = [10.0, 10.1, 9.9], [8.0, 8.1, 7.9, 8.0, 8.0]
+    assert chance_within([few, many], 1, 0.02) == 1.0
+    assert chance_within([many, few], 0, 0.02) == 1.0
 
 
 def test_the_chance_counts_what_is_within_the_band_turn_by_turn() -> None:
@@ -127,8 +129,10 @@ def test_the_chance_counts_what_is_within_the_band_turn_by_turn() -> None:
 
 # Student's t for 95 %, as statistical tables have it.
 @pytest.mark.parametrize(
-    ("count", "quantile"), [(2, 12.706), (3, 4.303), (5, 2.776), (6, 2.571), (11, 2.228), (121, 1.980)]
-)
+    ("count", "quantile"),
+    [(2, 12.706), (3, 4.303), (4, 3.182), (5, 2.776), (6, 2.571), (7, 2.447), (8, 2.365), (9, 2.306), (10, 2.262),
+     (11, 2.228), (12, 2.201), (121, 1.980)],
+)  # fmt: skip
 def test_the_interval_of_a_mean_is_wider_the_fewer_values_tell_their_scatter(count: int, quantile: float) -> None:
     values = np.random.default_rng(count).normal(7.0, 2.0, count)
     low, high = mean_interval(values.tolist())
