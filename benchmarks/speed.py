@@ -131,7 +131,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--candidates", type=positive, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
-    parser.add_argument("--turns", "--rounds", type=positive, default=40)
+    parser.add_argument("--turns", type=positive, default=40)
     parser.add_argument("--db", help="keep the store in this file")
     add_out(parser)
     return parser.parse_args()

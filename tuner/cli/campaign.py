@@ -73,7 +73,7 @@ Ladder = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the campaign. \\[default: the files or the ladders]")]
 Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
-Turns = Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides.")]
+Turns = Annotated[int, typer.Option(help="Fewest turns where `chain` decides.")]
 Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
 GpuSeconds = Annotated[float | None, typer.Option(help="Limit on the GPU time of all workers together.")]
 Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]

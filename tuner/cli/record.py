@@ -47,7 +47,7 @@ def record(
     device: Annotated[str, typer.Option(help="auto or cuda:0: what is replayed can't be recorded.")] = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
     turns: Annotated[
-        int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides; 0: no finals.", min=0)
+        int, typer.Option(help="Fewest turns where `chain` decides; 0: no finals.", min=0)
     ] = 30,
     share: Annotated[Path | None, typer.Option(help="Zip file of all recordings in OUT, to send in.")] = None,
     db: Db = None,

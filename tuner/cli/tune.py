@@ -31,10 +31,6 @@ from workers.ports import Worker
 
 #: Without a terminal, prints one line for this many candidates.
 _LINE_EVERY = 8
-_NO_SAMPLER = (
-    "--sampler and --seed are deprecated and have no effect: on recorded problems every sampler of Optuna found less "
-    "after 16 measurements (0.93 to 0.94 of the best) than the first expected candidate alone (0.96)"
-)
 
 
 @asks_problem
@@ -46,10 +42,8 @@ def tune(
     gain: Annotated[
         float | None, typer.Option(help="Stop screening once the expected gain falls below this, as in 0.01 for 1 %.")
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Fewest turns where `chain` decides.")] = 30,
+    turns: Annotated[int, typer.Option(help="Fewest turns where `chain` decides.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
-    sampler: Annotated[str | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
-    seed: Annotated[int | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
     no_rule: NoRule = None,
     db: Db = None,
     as_json: Json = False,
@@ -59,8 +53,6 @@ def tune(
     You can interrupt it at any time: the same command resumes where it stopped and measures nothing twice.
     """
     budget = Budget(candidates, seconds, turns, gain=gain)
-    if sampler is not None or seed is not None:
-        notes.print(_NO_SAMPLER)
     opened = open_worker(word_for(device, problem), settings())
     with opened as worker, _store_for(worker, problem, no_rule or (), db) as store:
         say_device(worker.facts)
