@@ -46,9 +46,7 @@ def record(
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Annotated[str, typer.Option(help="auto or cuda:0: what is replayed can't be recorded.")] = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
-    turns: Annotated[
-        int, typer.Option(help="Fewest turns where `chain` decides; 0: no finals.", min=0)
-    ] = 30,
+    turns: Annotated[int, typer.Option(help="Fewest turns where `chain` decides; 0: no finals.", min=0)] = 30,
     share: Annotated[Path | None, typer.Option(help="Zip file of all recordings in OUT, to send in.")] = None,
     db: Db = None,
     as_json: Json = False,
