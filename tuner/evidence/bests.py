@@ -23,8 +23,10 @@ from tuner.evidence.physics import out_of_range, quarantined, unreadable
 from tuner.evidence.picks import DEPLOYED, precedence
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.refutations import refuting
+from tuner.evidence.remaining import remaining_bests
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
+from workers.measurement import Policy, Program
 
 #: Relations that `codec.best` reads.
 WHOLE: Final = (
@@ -73,8 +75,8 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
                                                                                    first.device_kind)}  # fmt: skip
     # First: waits for any other writer of bests before a row is read.
     changes.lock(session, "best")
-    rows = rows_of(session, of)
-    remarks, taken, accepted, newest = list[str](), False, False, first.winner.provenance
+    rows, mended = _without_refuted(session, of, found)
+    remarks, taken, accepted, newest = list[str](), mended, False, first.winner.provenance
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
@@ -91,7 +93,8 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
             if best is first and row:
                 # What stands under the policy that decides goes on deciding, whatever was taken under others.
                 newest = codec.provenance_of(row.measurement.provenance.content) or newest
-    for policy in sorted(rows.keys() - {best.policy.value for best in found}):
+    for policy in sorted(rows):
+        # What nothing that was measured replaces.
         if wrong_in := refuting(session, rows[policy].measurement_id):
             remove(session, rows.pop(policy), f"measurement {wrong_in} found its build wrong")
             taken = True
@@ -100,6 +103,34 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
         remarks.append(f"measurement {first.winner.id} of {first.problem.shape} on {first.device} is best under "
                        f"{first.policy}, and not served: {served} decides, under which another one stands")  # fmt: skip
     return remarks
+
+
+def _without_refuted(
+    session: Session, of: dict[str, int], new: Sequence[Best]
+) -> tuple[dict[str, BestRow], bool]:
+    """The rows of a problem's bests by policy, those whose build was found wrong replaced by the best of all other
+    finals; and whether any was.
+
+    Those of whoever found it wrong are among them, and may be slower than what it had left behind.
+
+    Args:
+        new: where the config of one is the best of all, it is judged later, as the newest measurement of it.
+    """
+    rows = rows_of(session, of)
+    found = {policy: refuting(session, row.measurement_id) for policy, row in rows.items()}
+    refuted = {policy: number for policy, number in found.items() if number}
+    left = remaining_bests(session, of, new[0].problem, new[0].device) if refuted else {}
+    again = {_tried(best) for best in new if not _untrue(session, best.winner)}
+    mended = [policy for policy in refuted if policy in left and _tried(left[policy]) not in again]
+    for policy in mended:
+        replace(session, rows[policy], left[policy], f"measurement {refuted[policy]} found the old one's build wrong")
+        # Its measurement is read anew.
+        session.expire(rows[policy])
+    return (rows_of(session, of) if mended else rows), bool(mended)
+
+
+def _tried(best: Best) -> tuple[Policy, Config, Program]:
+    return best.policy, best.config, best.winner.provenance.program
 
 
 def _untrue(session: Session, winner: StoredMeasurement) -> str:
