@@ -152,6 +152,8 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
     if isinstance(old, StoreError):
         return True, "the old one cannot be read"
     if old and (broken := forbidden(old.problem, old.config, old.device)):
+        if _kernels_come_back(session, of, old, new):
+            return False, f"the old one breaks {broken}, but not by the rules of a newer version, which measured it"
         return True, f"the old one breaks {broken}"
     if old and (wrong_in := refuting(session, old.winner.id)):
         return True, f"measurement {wrong_in} found the old one's build wrong"
@@ -171,6 +173,16 @@ def _comes_back(session: Session, of: dict[str, int], row: BestRow, new: Best) -
     if by is not None and by.program == program:
         return False
     return program in {each.provenance.program for each in past_of(session, of, row.policy, row.measurement_id)}
+
+
+def _kernels_come_back(session: Session, of: dict[str, int], old: Best, new: Best) -> bool:
+    """Whether a best's kernels were replaced by those of another one, which a newer version has then measured.
+
+    Drivers and compilers differ between nodes of one version.
+    """
+    then, now = (best.winner.provenance.kernel_source_digest for best in (old, new))
+    past = past_of(session, of, old.policy.value, old.winner.id)
+    return now != then and now in {each.provenance.kernel_source_digest for each in past}
 
 
 def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:
