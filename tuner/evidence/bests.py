@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, Text, bindparam, select, update
+from sqlalchemy import Select, Table, Text, bindparam, func, select, update
 from sqlalchemy import cast as cast_column
 from sqlalchemy.orm import Session, joinedload
 
@@ -18,9 +18,10 @@ from tuner.errors import NewerContent, NothingMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
+from tuner.evidence.measurements import IN_THE_RUNNING
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
-from tuner.evidence.picks import DEPLOYED, precedence
+from tuner.evidence.picks import DEPLOYED, LIBRARY, precedence
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.refutations import refuting
 from tuner.evidence.remaining import remaining_bests
@@ -60,6 +61,8 @@ _log = logging.getLogger("gemmtune.bests")
 #: Most bests compared, and most used.
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
+#: Leaders of other studies of a problem that the next one begins with: a search tries few before its results decide.
+_LEADERS: Final = 2
 
 
 def put(session: Session, found: Sequence[Best]) -> list[str]:
@@ -314,11 +317,15 @@ def followed(columns: Mapping[str, Any]) -> Best | Unreadable:
     return Unreadable(columns["problem_key"], columns["device"], columns["device_kind"], found)
 
 
-def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
-    """Own configs that won or came second on similar problems of a device model, most similar first.
+def winners_near(session: Session, problem: Problem, device: str, study_id: int | None) -> tuple[Config, ...]:
+    """Own configs that a study of a problem on a device model begins with, the most promising first.
 
-    Similar problems differ in their extents alone and are near enough (`similarity.reaches`). Configs that this version
-    does not know are skipped.
+    Those that other studies of the problem, as with another driver, found fastest; then those that won or came second
+    on the problem itself and on similar ones, most similar first. These differ in their extents alone and are near
+    enough (`similarity.reaches`). Configs that this version does not know are skipped.
+
+    Args:
+        study_id: the study; None to leave out what others of the problem found.
     """
     head, tail = problem.key_around_shape()
     query = (
@@ -329,12 +336,29 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
         .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
         .where(DeviceRow.name == device, BestRow.served)
-        .where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+        .where(ProblemRow.key.like(f"{head}%{tail}"))
     )
     for column, extent in zip((ProblemRow.m, ProblemRow.n, ProblemRow.k), problem.extents, strict=True):
         query = query.where(column.between(extent // REACH, extent * REACH))
     found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
-    keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
+    near = [key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key]
+    ahead = () if study_id is None else _leaders_elsewhere(session, problem, device, study_id)
+    keys = dict.fromkeys([*ahead, *near])
     configs = [codec.known_config(key) for key in keys]
     return tuple(config for config in configs if config and is_own(config))
+
+
+def _leaders_elsewhere(session: Session, problem: Problem, device: str, study_id: int) -> Sequence[str]:
+    """Texts of the configs that other studies of the same problem screened as the fastest."""
+    fastest_us = func.min(MeasurementRow.median_us)
+    query = (
+        select(ConfigRow.key)
+        .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+        .join(ProblemRow, MeasurementRow.problem_id == ProblemRow.id)
+        .join(DeviceRow, MeasurementRow.device_id == DeviceRow.id)
+        .where(ProblemRow.key == problem.key, DeviceRow.name == device, MeasurementRow.study_id != study_id)
+        .where(MeasurementRow.stage == "screen", MeasurementRow.outcome == Outcome.CORRECT.value, IN_THE_RUNNING)
+        .where(ConfigRow.family != LIBRARY)
+    )
+    return session.scalars(query.group_by(ConfigRow.key).order_by(fastest_us, ConfigRow.key).limit(_LEADERS)).all()
