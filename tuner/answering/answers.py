@@ -39,9 +39,6 @@ Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "none"
 
 #: Sources whose times were measured for exactly the problem, verified.
 MEASURED: Final = ("measured", "stale", "recorded")
-#: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
-#: it by more than this factor.
-NEIGHBOURS_CREDIT: Final = 1.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ def _unmeasured(
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
     predicted = asked.predicted()
-    if neighbour and not (predicted and asked.beats(predicted, neighbour)):
+    if neighbour and not (predicted and asked.judge.outweighs(predicted.config, neighbour, problem)):
         return asked.nearest(neighbour)
     return asked.from_prediction(predicted, neighbour)
 
@@ -303,18 +300,6 @@ class _Question:
         known = self.profile.measured and self.family.grounded
         interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
         return _Prediction(ranked.config(place), time_us, interval)
-
-    def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
-        """Whether the prediction is so much faster here that it outweighs the neighbour's measured win.
-
-        The model may also predict that the neighbour's config is slower at the neighbour's own shape. There the config
-        won, so that part of the predicted difference is an error of the model and does not count.
-        """
-        if predicted.config.family != neighbour.config.family:
-            return False
-        both = [neighbour.config, predicted.config]
-        here, there = (self.judge.times_us(problem, both) for problem in (self.problem, neighbour.best.problem))
-        return here[0] / here[1] > NEIGHBOURS_CREDIT * max(there[0] / there[1], 1.0)
 
     def nearest(self, neighbour: Neighbour) -> Answer:
         """The answer with a neighbour's config."""

@@ -25,6 +25,9 @@ from workers.measurement import Policy
 REACH: Final = 1.0
 #: Neighbours whose configs are compared.
 MOST: Final = 3
+#: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
+#: it by more than this factor.
+CREDIT: Final = 1.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,33 @@ class Judge:
             return (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if known else None
         wider = model.widening(problem)
         return time_us * math.exp(model.facts.low * wider), time_us * math.exp(model.facts.high * wider)
+
+    def outweighs(self, config: Config, neighbour: Neighbour, problem: Problem) -> bool:
+        """Whether a predicted config is so much faster at `problem` that it outweighs the neighbour's measured win.
+
+        The model may also predict that the neighbour's config is slower at the neighbour's own shape. There the config
+        won, so that part of the predicted difference is an error of the model and does not count. Two families are
+        compared where the model has learned both, as one reads operands in place that another has to pack first; where
+        only one of them competes at the neighbour's shape, its win there says nothing of the other.
+        """
+        both, there = (neighbour.config, config), neighbour.best.problem
+        alike = config.family == neighbour.config.family
+        if not (alike or self._learned_all(both, problem)):
+            return False
+        won = alike or (self._learned_all(both, there) and is_legal(family_named(config.family), there, config,
+                                                                    self.profile))  # fmt: skip
+        error = max(self._ratio(there, *both), 1.0) if won else 1.0
+        return self._ratio(problem, *both) > CREDIT * error
+
+    def _learned_all(self, configs: Iterable[Config], problem: Problem) -> bool:
+        return all(self.learned(config.family, problem) for config in configs)
+
+    def _ratio(self, problem: Problem, one: Config, other: Config) -> float:
+        """Expected time of one config, as a multiple of another's."""
+        if one.family != other.family:
+            return self.times_us(problem, [one])[0] / self.times_us(problem, [other])[0]
+        ours, theirs = self.times_us(problem, [one, other])
+        return ours / theirs
 
     def learned(self, family: str, problem: Problem) -> LearnedModel | None:
         """The learned model, if it covers the family."""

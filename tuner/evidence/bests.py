@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, Text, bindparam, select, update
+from sqlalchemy import Select, Table, Text, bindparam, func, select, update
 from sqlalchemy import cast as cast_column
 from sqlalchemy.orm import Session, joinedload
 
@@ -18,13 +18,16 @@ from tuner.errors import NewerContent, NothingMeasured, Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record, undoing
 from tuner.evidence.legality import forbidden
+from tuner.evidence.measurements import IN_THE_RUNNING
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, RevokedRow
 from tuner.evidence.physics import out_of_range, quarantined, unreadable
-from tuner.evidence.picks import DEPLOYED, precedence
+from tuner.evidence.picks import DEPLOYED, LIBRARY, precedence
 from tuner.evidence.records import Best, Outcome, Provenance, StoredMeasurement, Unreadable
 from tuner.evidence.refutations import refuting
+from tuner.evidence.remaining import remaining_bests
 from tuner.evidence.similarity import REACH, octaves
 from tuner.evidence.studies import device_id, problem_id
+from workers.measurement import Policy, Program
 
 #: Relations that `codec.best` reads.
 WHOLE: Final = (
@@ -58,6 +61,8 @@ _log = logging.getLogger("gemmtune.bests")
 #: Most bests compared, and most used.
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
+#: Leaders of other studies of a problem that the next one begins with: a search tries few before its results decide.
+_LEADERS: Final = 2
 
 
 def put(session: Session, found: Sequence[Best]) -> list[str]:
@@ -73,8 +78,8 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
                                                                                    first.device_kind)}  # fmt: skip
     # First: waits for any other writer of bests before a row is read.
     changes.lock(session, "best")
-    rows = rows_of(session, of)
-    remarks, taken, accepted, newest = list[str](), False, False, first.winner.provenance
+    rows, mended = _without_refuted(session, of, found)
+    remarks, taken, accepted, newest = list[str](), mended, False, first.winner.provenance
     # The served one last: readers that follow changes read the served ones.
     for best in reversed(found):
         row = rows.get(best.policy.value)
@@ -91,7 +96,8 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
             if best is first and row:
                 # What stands under the policy that decides goes on deciding, whatever was taken under others.
                 newest = codec.provenance_of(row.measurement.provenance.content) or newest
-    for policy in sorted(rows.keys() - {best.policy.value for best in found}):
+    for policy in sorted(rows):
+        # What nothing that was measured replaces.
         if wrong_in := refuting(session, rows[policy].measurement_id):
             remove(session, rows.pop(policy), f"measurement {wrong_in} found its build wrong")
             taken = True
@@ -100,6 +106,34 @@ def put(session: Session, found: Sequence[Best]) -> list[str]:
         remarks.append(f"measurement {first.winner.id} of {first.problem.shape} on {first.device} is best under "
                        f"{first.policy}, and not served: {served} decides, under which another one stands")  # fmt: skip
     return remarks
+
+
+def _without_refuted(
+    session: Session, of: dict[str, int], new: Sequence[Best]
+) -> tuple[dict[str, BestRow], bool]:
+    """The rows of a problem's bests by policy, those whose build was found wrong replaced by the best of all other
+    finals; and whether any was.
+
+    Those of whoever found it wrong are among them, and may be slower than what it had left behind.
+
+    Args:
+        new: where the config of one is the best of all, it is judged later, as the newest measurement of it.
+    """
+    rows = rows_of(session, of)
+    found = {policy: refuting(session, row.measurement_id) for policy, row in rows.items()}
+    refuted = {policy: number for policy, number in found.items() if number}
+    left = remaining_bests(session, of, new[0].problem, new[0].device) if refuted else {}
+    again = {_tried(best) for best in new if not _untrue(session, best.winner)}
+    mended = [policy for policy in refuted if policy in left and _tried(left[policy]) not in again]
+    for policy in mended:
+        replace(session, rows[policy], left[policy], f"measurement {refuted[policy]} found the old one's build wrong")
+        # Its measurement is read anew.
+        session.expire(rows[policy])
+    return (rows_of(session, of) if mended else rows), bool(mended)
+
+
+def _tried(best: Best) -> tuple[Policy, Config, Program]:
+    return best.policy, best.config, best.winner.provenance.program
 
 
 def _untrue(session: Session, winner: StoredMeasurement) -> str:
@@ -121,6 +155,8 @@ def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best)
     if isinstance(old, StoreError):
         return True, "the old one cannot be read"
     if old and (broken := forbidden(old.problem, old.config, old.device)):
+        if _kernels_come_back(session, of, old, new):
+            return False, f"the old one breaks {broken}, but not by the rules of a newer version, which measured it"
         return True, f"the old one breaks {broken}"
     if old and (wrong_in := refuting(session, old.winner.id)):
         return True, f"measurement {wrong_in} found the old one's build wrong"
@@ -140,6 +176,16 @@ def _comes_back(session: Session, of: dict[str, int], row: BestRow, new: Best) -
     if by is not None and by.program == program:
         return False
     return program in {each.provenance.program for each in past_of(session, of, row.policy, row.measurement_id)}
+
+
+def _kernels_come_back(session: Session, of: dict[str, int], old: Best, new: Best) -> bool:
+    """Whether a best's kernels were replaced by those of another one, which a newer version has then measured.
+
+    Drivers and compilers differ between nodes of one version.
+    """
+    then, now = (best.winner.provenance.kernel_source_digest for best in (old, new))
+    past = past_of(session, of, old.policy.value, old.winner.id)
+    return now != then and now in {each.provenance.kernel_source_digest for each in past}
 
 
 def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:
@@ -271,11 +317,15 @@ def followed(columns: Mapping[str, Any]) -> Best | Unreadable:
     return Unreadable(columns["problem_key"], columns["device"], columns["device_kind"], found)
 
 
-def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
-    """Own configs that won or came second on similar problems of a device model, most similar first.
+def winners_near(session: Session, problem: Problem, device: str, study_id: int | None) -> tuple[Config, ...]:
+    """Own configs that a study of a problem on a device model begins with, the most promising first.
 
-    Similar problems differ in their extents alone and are near enough (`similarity.reaches`). Configs that this version
-    does not know are skipped.
+    Those that other studies of the problem, as with another driver, found fastest; then those that won or came second
+    on the problem itself and on similar ones, most similar first. These differ in their extents alone and are near
+    enough (`similarity.reaches`). Configs that this version does not know are skipped.
+
+    Args:
+        study_id: the study; None to leave out what others of the problem found.
     """
     head, tail = problem.key_around_shape()
     query = (
@@ -286,12 +336,29 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
         .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
         .where(DeviceRow.name == device, BestRow.served)
-        .where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+        .where(ProblemRow.key.like(f"{head}%{tail}"))
     )
     for column, extent in zip((ProblemRow.m, ProblemRow.n, ProblemRow.k), problem.extents, strict=True):
         query = query.where(column.between(extent // REACH, extent * REACH))
     found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
-    keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
+    near = [key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key]
+    ahead = () if study_id is None else _leaders_elsewhere(session, problem, device, study_id)
+    keys = dict.fromkeys([*ahead, *near])
     configs = [codec.known_config(key) for key in keys]
     return tuple(config for config in configs if config and is_own(config))
+
+
+def _leaders_elsewhere(session: Session, problem: Problem, device: str, study_id: int) -> Sequence[str]:
+    """Texts of the configs that other studies of the same problem screened as the fastest."""
+    fastest_us = func.min(MeasurementRow.median_us)
+    query = (
+        select(ConfigRow.key)
+        .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+        .join(ProblemRow, MeasurementRow.problem_id == ProblemRow.id)
+        .join(DeviceRow, MeasurementRow.device_id == DeviceRow.id)
+        .where(ProblemRow.key == problem.key, DeviceRow.name == device, MeasurementRow.study_id != study_id)
+        .where(MeasurementRow.stage == "screen", MeasurementRow.outcome == Outcome.CORRECT.value, IN_THE_RUNNING)
+        .where(ConfigRow.family != LIBRARY)
+    )
+    return session.scalars(query.group_by(ConfigRow.key).order_by(fastest_us, ConfigRow.key).limit(_LEADERS)).all()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -18,11 +17,10 @@ from sqlalchemy.orm import Session
 
 from space.devices import find_profile
 from space.problem import Problem
-from tuner.errors import NothingCorrect, StoreError, UnknownWorker
-from tuner.evidence import bests, changes, codec, measurements, studies
-from tuner.evidence.best_changes import Past, judge, rolled_back
+from tuner.errors import StoreError, UnknownWorker
+from tuner.evidence import bests, changes, codec, studies
 from tuner.evidence.campaign_models import WorkerRow
-from tuner.evidence.measurements import IN_THE_RUNNING, NOT_REVOKED
+from tuner.evidence.measurements import NOT_REVOKED
 from tuner.evidence.models import (
     BestRow,
     DeviceRow,
@@ -33,10 +31,10 @@ from tuner.evidence.models import (
     StudyRow,
     TokenRow,
 )
-from tuner.evidence.physics import impossible
-from tuner.evidence.picks import bests_of, precedence
+from tuner.evidence.picks import precedence
 from tuner.evidence.postgresql import allow_pauses
-from tuner.evidence.records import Best, Provenance, Revocation, StoredMeasurement
+from tuner.evidence.records import Best, Provenance, Revocation
+from tuner.evidence.remaining import FINALS, remaining_bests
 from tuner.evidence.store import Store
 
 #: A service's call that revokes recomputes bests for this long; its sweep does the rest.
@@ -111,7 +109,7 @@ def settle(store: Store, seconds: float = math.inf) -> int:
 
 def release(store: Store) -> int:
     """Serves measurements of cards that an earlier version did not know; returns the number of bests."""
-    finals = select(MeasurementRow.problem_id, MeasurementRow.device_id).where(*_FINALS).distinct()
+    finals = select(MeasurementRow.problem_id, MeasurementRow.device_id).where(*FINALS).distinct()
     with store.transaction() as session:
         served = select(BestRow.id).where(BestRow.device_id == DeviceRow.id).exists()
         without = session.execute(select(DeviceRow.id, DeviceRow.name).where(~served)).all()
@@ -166,9 +164,6 @@ def _end_studies(session: Session, revocation_id: int) -> None:
         studies.renew(session, study)
 
 
-_FINALS = (MeasurementRow.stage == "final", MeasurementRow.outcome == "correct", IN_THE_RUNNING)
-
-
 def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool:
     """Replaces a problem's bests that are missing or revoked by those of the remaining finals.
 
@@ -184,13 +179,13 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> bool
             _log.error("bests are left as they are: %s", error)
             return False
         device, last = session.get_one(DeviceRow, device_id).name, _last_final(session, of)
-        standing = _remaining(session, of, problem, device)
+        standing = remaining_bests(session, of, problem, device)
     with store.transaction(writes=True) as session:
         changes.lock(session, "best")
         revoked_since = any(session.get(RevokedRow, best.winner.id) for best in standing.values())
         if revoked_since or _last_final(session, of) != last:
             # By another revocation, which found nothing of them to replace; or what came lost to a best that goes now.
-            standing = _remaining(session, of, problem, device)
+            standing = remaining_bests(session, of, problem, device)
         rows = bests.rows_of(session, of)
         revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
         for policy in sorted(revoked - standing.keys()):
@@ -220,42 +215,4 @@ def _deciding(
 
 def _last_final(session: Session, of: dict[str, int]) -> int | None:
     """The number of the last of the finals in the running."""
-    return session.scalar(select(func.max(MeasurementRow.id)).filter_by(**of).where(*_FINALS))
-
-
-def _remaining(session: Session, of: dict[str, int], problem: Problem, device: str) -> dict[str, Best]:
-    """The bests by policy that the finals in the running would make, in their order."""
-    profile = find_profile(device)
-    if profile is None:
-        return {}
-    undone = rolled_back(session, of)
-    query = select(MeasurementRow).filter_by(**of).where(*_FINALS)
-    numbered = session.execute(query.with_only_columns(MeasurementRow.id, MeasurementRow.series))
-    series = {number: place for number, place in numbered}
-    finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
-    # What another version measured is no rival here: this one could not serve it.
-    for final in measurements.read(session, query):
-        # What came since the numbers were read is read again under the lock.
-        if final.id in series and final.id not in undone and not impossible(problem, profile, final.measurement):
-            finals[final.study_id, series[final.id]].append(final)
-    standing: dict[str, Best] = {}
-    past: dict[str, list[Past]] = defaultdict(list)
-    for rivals in finals.values():
-        tried = _screened(session, rivals[0].study_id)
-        failed = {outcome: count for outcome, count in sorted(tried.items()) if outcome != "correct"}
-        try:
-            found = bests_of(problem, rivals, tried.total(), failed)
-        except NothingCorrect:
-            continue  # rules forbid all of these by now
-        for best in found:
-            policy = best.policy.value
-            if judge(standing.get(policy), best, past[policy])[0]:
-                if old := standing.get(policy):
-                    past[policy].append(Past(old.winner.id, old.winner.provenance))
-                standing[policy] = best
-    return standing
-
-
-def _screened(session: Session, study_id: int) -> Counter[str]:
-    query = select(MeasurementRow.outcome).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
-    return Counter(session.scalars(query.where(IN_THE_RUNNING)))
+    return session.scalar(select(func.max(MeasurementRow.id)).filter_by(**of).where(*FINALS))

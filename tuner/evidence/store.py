@@ -246,10 +246,10 @@ class Store:
         with self.transaction(slow=False) as session:
             return refutations.wrong_for(session, problem.key, device)
 
-    def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:
-        """Own configs that won or came second on similar problems of a device model, most similar first."""
+    def winners_near(self, problem: Problem, device: str, study_id: int | None = None) -> tuple[Config, ...]:
+        """As `bests.winners_near`: own configs that a study of a problem begins with, the most promising first."""
         with self.transaction() as session:
-            return bests.winners_near(session, problem, device)
+            return bests.winners_near(session, problem, device, study_id)
 
     def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | Unreadable | Removed]]:
         """Served bests set or removed after `version`, each with the number of its change, in order.

@@ -1,9 +1,9 @@
 """Order: in which order a problem's candidates are tried.
 
-The expected times decide: those of the learned model where there is one, the family's estimates otherwise. Winners of
-similar problems come right after the first candidate. Results then move up candidates that resemble others which were
-faster than expected (`tuner.prediction.correction`), and so do those of which little is known yet. A search may ask for
-some sooner.
+The expected times decide: those of the learned model where there is one, the family's estimates otherwise. What led
+other studies of the problem, and winners of similar ones, come right after the first candidate. Results then move up
+candidates that resemble others which were faster than expected (`tuner.prediction.correction`), and so do those of
+which little is known yet. A search may ask for some sooner.
 """
 
 from __future__ import annotations

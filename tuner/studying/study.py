@@ -130,7 +130,7 @@ def tune(
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
-    guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
+    guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name, record.id))
     screened = [Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
     tried = standing(screened, store.refuted_in(record.id))
     search = Search(problem, facts.name, candidates, budget, tried, guided)

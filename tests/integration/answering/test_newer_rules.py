@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from space.config import Config
 from space.explain import is_legal
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.fleet import FakeDevice
-from tests.support import DEVICE, FAMILY, PROBLEM, keep_best, measured, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.answers import answer
 from tuner.answering.importance import why
 from tuner.errors import NothingCorrect
@@ -99,6 +101,26 @@ def test_a_legal_one_replaces_it_even_if_it_is_slower(store: Store) -> None:
     assert tune(store, FakeDevice(), PROBLEM, BUDGET).remarks == ()
     assert answer(store, PROBLEM, DEVICE).source == "measured"
     assert store.best_changes(PROBLEM, DEVICE)[-1].reason.startswith("the old one breaks smem.capacity (")
+
+
+def test_an_earlier_versions_rules_take_no_best_from_the_version_that_replaced_its_kernels(tmp_path: Path) -> None:
+    def tell(config: Config, us: float, kernels: str, driver: str = "580.1") -> list[str]:
+        by = replace(PROVENANCE, kernel_source_digest=kernels * 64, driver=driver)
+        (kept,) = store.record_many(store.begin_study(study_key(), fresh=True).id, [final(config, us)], by)
+        return store.set_bests([Best(PROBLEM, DEVICE, "cuda", kept, None, None, None, 1, {})])
+
+    def final(config: Config, us: float) -> Measurement:
+        return measured(config, us, stage="final")
+
+    with Store.open(f"sqlite:///{tmp_path}/mixed.db") as store:
+        assert tell(LEGAL, 12.0, "a") == tell(ILLEGAL, 9.0, "b") == []
+        (remark,) = tell(LEGAL, 11.0, "a")
+        assert "the old one breaks smem.capacity (" in remark
+        assert remark.endswith("but not by the rules of a newer version, which measured it")
+        assert [best.config for best in store.bests()] == [ILLEGAL]
+        # The same version on another node, and a later one, forbid it by newer rules.
+        assert tell(LEGAL, 11.0, "b", driver="570.2") == []
+        assert tell(ILLEGAL, 9.0, "b") == tell(LEGAL, 13.0, "c") == []
 
 
 @pytest.mark.parametrize("beside", [(), (measured(family_named("cublaslt").config({"rank": 0}), 9.0, stage="final"),)])

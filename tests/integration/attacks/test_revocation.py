@@ -349,15 +349,15 @@ def test_two_revocations_at_once_serve_nothing_that_either_revoked(
     fleet = Fleet(store)
     tell(fleet.hand(0), 10.0)
     tell(fleet.hand(1), 5.0, forged=True)
-    remaining = revocations._remaining
+    remaining = revocations.remaining_bests
 
-    def other_meanwhile(*given: Any) -> dict[str, Best]:  # noqa: ANN401  (as `_remaining`)
-        monkeypatch.setattr(revocations, "_remaining", remaining)
+    def other_meanwhile(*given: Any) -> dict[str, Best]:  # noqa: ANN401  (as `remaining_bests`)
+        monkeypatch.setattr(revocations, "remaining_bests", remaining)
         found = remaining(*given)
         revocations.revoke(store, worker="worker-0")
         return found
 
-    monkeypatch.setattr(revocations, "_remaining", other_meanwhile)
+    monkeypatch.setattr(revocations, "remaining_bests", other_meanwhile)
     revocations.revoke(store, worker="worker-1")
     assert (served_us(store), store.counts()["best"]) == (None, 0)
 

@@ -202,7 +202,7 @@ def test_a_revocation_is_settled_although_finals_come_meanwhile(store: Store, mo
 
 def test_a_result_that_lost_to_a_revoked_best_takes_its_place(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     _reported_by(store, "node")
-    remaining, slower = revocations._remaining, list[str]()
+    remaining, slower = revocations.remaining_bests, list[str]()
 
     def before(*given: Any) -> dict[str, Best]:  # noqa: ANN401
         found = remaining(*given)
@@ -212,7 +212,7 @@ def test_a_result_that_lost_to_a_revoked_best_takes_its_place(store: Store, monk
             slower.extend(store.set_bests([Best(NEAR, DEVICE, "cuda", stored, None, None, None, 1, {})]))
         return found
 
-    monkeypatch.setattr(revocations, "_remaining", before)
+    monkeypatch.setattr(revocations, "remaining_bests", before)
     revocations.revoke(store, token="node")
     assert "slower: 12 µs instead of 10 µs" in slower[0]
     assert [best.median_us for best in store.bests(DEVICE)] == [12.0]

@@ -107,7 +107,8 @@ def test_a_best_that_is_wrong_in_a_later_screening_is_replaced_by_a_slower_one(s
 def test_a_best_under_a_policy_that_the_next_study_leaves_out_is_gone(store: Store) -> None:
     study, finals = store.begin_study(study_key(PROBLEM)), [FAMILY.config({"tile_n": each}) for each in (64, 128)]
     taken = [built(measured(config, 10.0 + place, PROBLEM, "final", policy=policy))
-             for policy in (Policy.CHAIN, Policy.BURST) for place, config in enumerate(finals)]  # fmt: skip
+             for policy, some in ((Policy.CHAIN, finals[:1]), (Policy.BURST, finals))
+             for place, config in enumerate(some)]  # fmt: skip
     store.set_bests(bests_of(PROBLEM, store.record_many(study.id, taken, PROVENANCE), 2, {}))
     later = store.begin_study(study_key(PROBLEM), fresh=True)
     others = [built(measured(FAMILY.config({"tile_n": each}), problem=PROBLEM)) for each in (96, 192)]
@@ -118,6 +119,48 @@ def test_a_best_under_a_policy_that_the_next_study_leaves_out_is_gone(store: Sto
     assert served(store) == finals[1]
     gone = next(each for each in store.best_changes(PROBLEM, DEVICE) if each.measurement_id is None)
     assert (gone.policy, gone.reason) == (Policy.CHAIN, f"measurement {found[0].id} found its build wrong")
+
+
+@pytest.mark.parametrize(("second_us", "stands"), [(11.0, True), (13.0, False)])
+def test_the_fastest_of_all_finals_that_are_right_takes_the_place_of_one_that_was_wrong(
+    store: Store, second_us: float, stands: bool
+) -> None:
+    first, second, third = (FAMILY.config({"tile_n": each}) for each in (64, 128, 96))
+
+    def finals(us: dict[Config, float], policies: Sequence[Policy]) -> list[Measurement]:
+        return [built(measured(config, each, PROBLEM, "final", policy=policy))
+                for policy in policies for config, each in us.items()]  # fmt: skip
+
+    study = store.begin_study(study_key(PROBLEM))
+    both = finals({first: 10.0, second: second_us}, (Policy.CHAIN, Policy.BURST))
+    store.set_bests(bests_of(PROBLEM, store.record_many(study.id, both, PROVENANCE), 2, {}))
+    later = store.begin_study(study_key(PROBLEM), fresh=True)
+    screened = [built(measured(config, problem=PROBLEM)) for config in (second, third)]
+    (found, *_) = store.record_many(later.id, [wrong(first), *screened], PROVENANCE)
+    taken = store.record_many(later.id, finals({third: 12.0}, (Policy.CHAIN,)), PROVENANCE)
+    remarks = store.set_bests(bests_of(PROBLEM, taken, 3, {"wrong_result": 1}))
+    assert any("slower: 12 µs instead of 11 µs" in remark for remark in remarks) == stands
+    bests = {best.policy: best for best in store.bests_by_policy(DEVICE)}
+    assert {policy: best.config for policy, best in bests.items()} == {
+        Policy.CHAIN: second if stands else third, Policy.BURST: second
+    }  # fmt: skip
+    assert (served(store), bests[Policy.CHAIN].tried) == ((second, 0) if stands else (third, 3))
+    because = f"measurement {found.id} found the old one's build wrong"
+    assert [change.reason for change in store.best_changes(PROBLEM, DEVICE)[2:]] == [because, because]
+
+
+def test_a_wrong_best_is_gone_although_what_comes_in_its_place_was_found_wrong_too(store: Store) -> None:
+    study, (first, second) = store.begin_study(study_key(PROBLEM)), candidates_for(PROBLEM, FakeDevice())[:2]
+    final = store.record_many(study.id, [built(measured(first, 10.0, PROBLEM, "final"))], PROVENANCE)
+    store.set_bests(bests_of(PROBLEM, final, 1, {}))
+    later = store.begin_study(study_key(PROBLEM), fresh=True)
+    final = store.record_many(later.id, [built(measured(second, 9.0, PROBLEM, "final"))], PROVENANCE)
+    decided = bests_of(PROBLEM, final, 1, {})
+    for config in (first, second):
+        refute(store, wrong(config))
+    (remark,) = store.set_bests(decided)
+    assert "found the same build wrong" in remark
+    assert store.bests_by_policy(DEVICE) == []
 
 
 def test_a_best_that_is_put_back_after_the_report_was_revoked_decides_again(store: Store) -> None:

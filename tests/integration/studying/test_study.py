@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from space.config import Config
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from tests.fleet import FakeDevice, FakeRound
-from tests.support import DEVICE, FAMILY, PROBLEM, measured, only_newer_reads, record_problem, stored_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, only_newer_reads, record_problem, stored_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
 from tuner.evidence.models import StudyRow
@@ -27,6 +28,7 @@ from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, Report, tune
 from workers.errors import RecordingError
 from workers.measurement import Measurement, Outcome
+from workers.ports import Round
 from workers.recorded import RecordedWorker
 
 SPACE = enumerate_space(FAMILY, PROBLEM)
@@ -124,9 +126,27 @@ def test_what_won_nearby_is_tried_second(tmp_path: Path, monkeypatch: pytest.Mon
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
         tune(store, FakeDevice(), PROBLEM, Budget(candidates=12))
         first, *_, last = (stored.measurement.config for stored in store.measurements_of(1, "screen"))
-        monkeypatch.setattr(Store, "winners_near", lambda self, problem, device: (last,))
+        monkeypatch.setattr(Store, "winners_near", lambda self, *_: (last,))
         tune(store, FakeDevice(), PROBLEM, Budget(candidates=2), fresh=True)
         assert [stored.measurement.config for stored in store.measurements_of(2, "screen")] == [first, last]
+
+
+def test_a_study_by_another_driver_begins_with_what_led_the_one_before(tmp_path: Path) -> None:
+    class Other(FakeDevice):
+        def begin(self, problem: Gemm) -> Round:
+            return FakeRound(problem, replace(PROVENANCE, driver="590.2"), lambda _: False)
+
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        before = tune(store, FakeDevice(), PROBLEM, Budget(candidates=40)).best
+        screened = [stored.measurement for stored in store.measurements_of(before.winner.study_id, "screen")]
+        leaders = sorted(screened, key=lambda one: (one.median_us, one.config.key))[:2]
+        first, *_ = screened
+        assert first not in leaders
+        now = tune(store, Other(), PROBLEM, Budget(candidates=4)).best
+        assert now.winner.study_id != before.winner.study_id
+        begun = [stored.measurement.config for stored in store.measurements_of(now.winner.study_id, "screen")]
+        assert begun[:3] == [first.config, *(one.config for one in leaders)]
+        assert now.config == before.config
 
 
 def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Path, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class Rounds:
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals = _past(session, study.id)
             finals_done = bool(finals) and not all_forbidden(problem, finals, name)
-            winners = () if len(tried) > _LATE else bests.winners_near(session, problem, name)
+            winners = () if len(tried) > _LATE else bests.winners_near(session, problem, name, study.id)
             return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(

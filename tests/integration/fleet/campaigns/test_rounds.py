@@ -247,6 +247,22 @@ def test_winners_of_similar_problems_are_told(fleet: Fleet) -> None:
     assert past.winners == (best.config, best.runner_up)
 
 
+def test_a_round_by_another_driver_begins_with_what_the_others_study_found(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+    task = hand.claimed()
+    search = hand.begin(task)
+    taken = [measured(config, time_of(config), PROBLEMS[0]) for config in (search.propose() + search.propose())]
+    hand.report(task, taken)
+    task = hand.claimed()
+    past = fleet.rounds.begin(task.round_id, task.lease, replace(provenance(), driver="590.2"))
+    assert past.tried == ()
+    fastest = sorted(taken, key=lambda one: (one.median_us, one.config.key))
+    assert past.winners == tuple(one.config for one in fastest[:2])
+    hand.report(task, handed_back=True)
+    assert hand.begin(hand.claimed()).tried != []
+
+
 def test_without_workers_and_campaigns_a_sweep_only_looks(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet.sweeper.sweep()
     written: list[bool] = []
