@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -72,6 +72,8 @@ _MOST_FOUND: Final = 1 << 14
 #: Config, program, device, whether it is unmeasured, problem, and how its operands lie.
 _Name = tuple[str, str, int, bool, str, tuple[tuple[str, Strides], ...]]
 _FOUND: Final[dict[_Name, str]] = {}
+#: How often each was tried without a result.
+_PASSED: Final[dict[_Name, int]] = {}
 _LOCK: Final = threading.Lock()
 
 
@@ -82,19 +84,26 @@ def known(kernel: Kernel, problem: Gemm) -> str | None:
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
     """Why a kernel must not run on a problem; empty if it may: its results are right, and what nobody measured is
-    faster than torch's operator. Remembered unless it is `Passing`."""
+    faster than torch's operator. Remembered unless it is `Passing`, which lasts twice as long each time."""
     # Without the lock, which another kernel's proof may hold for seconds.
     said = known(kernel, problem)
     if said is None:
         with _LOCK:
             said = known(kernel, problem)
             if said is None:
-                said = _tried(kernel, problem)
-                if not isinstance(said, Passing):
-                    _FOUND[_name(kernel, problem)] = said
-                    while len(_FOUND) > _MOST_FOUND:
-                        del _FOUND[next(iter(_FOUND))]
+                said, name = _tried(kernel, problem), _name(kernel, problem)
+                times = _PASSED.pop(name, 0)
+                if isinstance(said, Passing):
+                    _keep(_PASSED, name, times + 1)
+                    return said.after(times)
+                _keep(_FOUND, name, said)
     return said
+
+
+def _keep(among: dict[_Name, Any], name: _Name, value: object) -> None:
+    among[name] = value
+    while len(among) > _MOST_FOUND:
+        del among[next(iter(among))]
 
 
 def in_background(settle: Callable[[], None]) -> bool:
@@ -126,7 +135,8 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
                 # Counts that a wrong kernel leaves must not reach other calls.
                 streams.queue(kernel.device, stream.cuda_stream).forget()
     except torch.OutOfMemoryError:
-        return Passing(f"too little memory is free to verify {key}", MEMORY_SECONDS)
+        again = f"it is tried again in {MEMORY_SECONDS:.0f} s, then after twice as long each time"
+        return Passing(f"too little memory is free to verify {key}: {again}", MEMORY_SECONDS)
     except CudaError as error:
         return f"{key} can't be verified here: {error}"
     return wrong and f"{key} is wrong here: {wrong}"

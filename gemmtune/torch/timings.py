@@ -74,6 +74,9 @@ def slower(
         key: of the config that is launched.
         launch: as in `proofs.difference`.
         strides: of operands whose lines are apart.
+
+    Raises:
+        torch.OutOfMemoryError: too little memory is free.
     """
     first = _operands(problem, device, strides)
     others = min(_MOST_LAUNCHES - 1, _ROTATED_BYTES // first.size_bytes)
@@ -81,6 +84,8 @@ def slower(
     try:
         with _timing():
             ours_us, torchs_us = paired(_ours(launch), _torchs(problem, first.expected), sets)
+    except torch.OutOfMemoryError:
+        raise  # a RuntimeError as well, whose text differs each time
     except (RuntimeError, ValueError) as error:  # if torch refuses the call too, its caller sees that
         return Passing(f"torch's operator can't be timed beside {key}, which was not measured: {error}", _AGAIN_SECONDS)
     if problem.dtype_a == "tf32" and not tf32():

@@ -53,6 +53,8 @@ class Absent:
 
 #: What lacked memory is tried again after this time: looking for memory makes torch give back what it keeps.
 MEMORY_SECONDS: Final = 60.0
+#: What fails again and again is tried again after twice as long each time, up to this.
+LONGEST_SECONDS: Final = 3_600.0
 
 
 class Passing(str):
@@ -68,6 +70,11 @@ class Passing(str):
         made = super().__new__(cls, why)
         made.again_seconds = again_seconds
         return made
+
+    def after(self, times: int) -> Passing:
+        """The same where it was said this many times before: asked again after twice as long for each of them."""
+        # A larger power has no float.
+        return Passing(self, min(self.again_seconds * 2.0 ** min(times, 64), LONGEST_SECONDS))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Prepared:
         patched.setattr(kernels, "_PREPARED", {})
         patched.setattr(kernels, "_LOGGED", set())
         patched.setattr(proofs, "_FOUND", {})
+        patched.setattr(proofs, "_PASSED", {})
         patched.setattr(proofs, "_tried", self.tried)
         patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
         patched.setattr(kernels, "_looked_up", lambda *_: self.kernel())
@@ -208,7 +209,8 @@ def test_a_proof_that_lacked_memory_is_tried_again_after_a_minute(
 
     found = call()
     assert isinstance(found, kernels.Absent)
-    assert (found.why, found.pending) == (f"too little memory is free to verify {CONFIG.key}", True)
+    assert found.why.startswith(f"too little memory is free to verify {CONFIG.key}: it is tried again in 60 s")
+    assert found.pending
     now, full = 159.0, False
     assert call() is found
     now = 161.0
@@ -216,6 +218,38 @@ def test_a_proof_that_lacked_memory_is_tried_again_after_a_minute(
     assert isinstance(call(), kernels.Kernel)
     assert isinstance(prepared.prepare("another"), kernels.Kernel)
     assert tried == 2
+
+
+def test_a_proof_that_lacks_memory_for_long_is_tried_ever_less_often_and_said_once(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Looking for memory has torch give back what it keeps: once a minute, a full card never had a cache."""
+    now, tried, full = 0.0, list[float](), True
+
+    def difference(*_: object) -> str:
+        tried.append(now)
+        if full:
+            raise torch.OutOfMemoryError(f"CUDA out of memory at {now}")
+        return ""
+
+    for module in (kernels, torchs):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(proofs, "_tried", on_the_cpu(monkeypatch, difference))
+
+    def hours(count: int) -> kernels.Kernel | kernels.Absent:
+        nonlocal now
+        for _ in range(count * 60):
+            if isinstance(found := prepared.prepare(), kernels.ForNow) and found.lapse():
+                prepared.prepare()
+            now += 60.0
+        return prepared.prepare()
+
+    hours(5)
+    assert tried == [0.0, 60.0, 180.0, 420.0, 900.0, 1860.0, 3780.0, 7380.0, 10980.0, 14580.0]
+    assert caplog.text.count("too little memory") == 1
+    full = False
+    assert isinstance(hours(1), kernels.Kernel)
+    assert proofs._PASSED == {}
 
 
 def test_a_kernel_that_lacked_memory_to_load_is_loaded_after_a_minute(

@@ -179,6 +179,21 @@ def test_where_torchs_operator_cannot_be_timed_torch_computes_for_now(monkeypatc
     assert slower() == ""
 
 
+def test_a_lack_of_memory_while_torch_is_timed_is_said_as_one_whatever_torch_says_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its text has how much memory is free, so that each try was logged anew."""
+    Clock(monkeypatch, lambda _: 50.0)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 13.12 MiB free")
+
+    monkeypatch.setattr(timings, "operator_of", lambda *_: full)
+    with pytest.raises(torch.OutOfMemoryError):
+        slower()
+    assert not timings.at_work()
+
+
 def test_torchs_own_operator_is_timed_whatever_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[bool] = []
 

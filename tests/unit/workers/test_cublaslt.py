@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -247,6 +248,23 @@ def test_descriptions_of_a_refused_product_are_freed() -> None:
     with pytest.raises(CudaError, match="no such batch"):
         cublaslt.Matmul(library_of(lt), Gemm.of(16, 16, 16, batch=2))
     assert (len(lt.layouts), lt.freed) == (2, 3), "two layouts, and the product itself"
+
+
+@pytest.mark.parametrize("refused", ["", "matmul_preference_set_attribute", "matmul_algo_get_heuristic"])
+def test_a_preference_is_freed_whatever_the_library_refuses(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    lt, held = Recorder(), list[int]()
+
+    def refuse(*_: int) -> None:
+        raise lt.cuBLASLtError("planted")
+
+    monkeypatch.setattr(lt, "matmul_preference_create", lambda: held.append(9) or 9)
+    monkeypatch.setattr(lt, "matmul_preference_destroy", held.remove)
+    if refused:
+        monkeypatch.setattr(lt, refused, refuse)
+    matmul = cublaslt.Matmul(library_of(lt), Gemm.of(16, 16, 16))
+    with pytest.raises(lt.cuBLASLtError) if "set" in refused else nullcontext():
+        assert (len(matmul.listed) == 0) == bool(refused)
+    assert held == []
 
 
 def test_a_product_that_this_version_cannot_be_told_of_has_no_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,9 +157,12 @@ def _row(entry: Mapping[str, Any], table: Guarded) -> tuple[str, str, str, str] 
         return "measured with an unknown version of cuBLASLt: tune again"
     if knobs["workspace_bytes"] > most_kib << 10:
         return f"needs more workspace than the {most_kib:,} KiB that torch has on this card"
-    said = operation_of(problem_from_key(entry["problem"]["key"]))
+    problem = problem_from_key(entry["problem"]["key"])
+    said = operation_of(problem)
     if said is None:
         return "no operation of TunableOp: it knows bf16, fp16 and tf32, alone, in batches, or with a bias"
+    if isinstance(problem, Gemm) and (why := _unasked(problem)):
+        return why
     solution = "Gemm_Cublaslt_" + "_".join(f"{word}_{knobs[name]}" for word, name in _ATTRIBUTES)
     return *said, solution, f"{entry['median_us'] / 1e3:.6g}"
 
@@ -180,3 +183,23 @@ def operation_of(problem: Problem) -> tuple[str, str] | None:
     batch = f"_B_{problem.batch}" if batched else ""
     parameters = f"{letters.lower()}_{problem.n}_{problem.m}_{problem.k}{batch}_ld_{ldb}_{lda}_{ldc}"
     return f"{operator}TunableOp_{word}_{letters}", parameters
+
+
+def _unasked(problem: Gemm) -> str:
+    """Why torch does not ask for a product as it was measured; empty if it does. Only an extent of 1 can be why.
+
+    A vector is contiguous however it is transposed, and torch takes what is contiguous for rows, unless it is part of a
+    batch (`cublasCommonArgs`, `isInputCompliesAddmmCudaLt` and `baddbmm_out_cuda_impl` in torch's ATen/native/cuda).
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    if problem.batch > 1:
+        return "torch multiplies batches with N = 1 the other way round, as the transposed product" if n == 1 else ""
+    if problem.epilogue == "bias" and 1 in (n, k):
+        return "torch does not have cuBLASLt add a bias where N or K is 1"
+    read = ("n" if 1 in (m, k) else problem.layout[0]) + ("n" if 1 in (k, n) else problem.layout[1])
+    if read == problem.layout:
+        return ""
+    return (
+        f"torch takes a vector for rows, so it asks for {read} where this is {problem.layout}, which cuBLASLt runs by "
+        f"other kernels: tune the product in layout {read}"
+    )

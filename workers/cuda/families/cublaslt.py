@@ -364,10 +364,10 @@ def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:
 @contextmanager
 def _preference(lt: Any) -> Iterator[int]:  # noqa: ANN401
     preference = lt.matmul_preference_create()
-    most = np.array([WORKSPACE_BYTES], dtype=np.uint64)
-    attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
-    lt.matmul_preference_set_attribute(preference, attribute, most.ctypes.data, most.nbytes)
     try:
+        most = np.array([WORKSPACE_BYTES], dtype=np.uint64)
+        attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
+        lt.matmul_preference_set_attribute(preference, attribute, most.ctypes.data, most.nbytes)
         yield preference
     finally:
         lt.matmul_preference_destroy(preference)

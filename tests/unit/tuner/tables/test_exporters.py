@@ -280,6 +280,28 @@ def test_a_product_that_tunableop_has_no_word_for_has_no_row(problem: Gemm) -> N
     assert operation_of(problem) is None
 
 
+@pytest.mark.parametrize(("problem", "parameters"), [
+    (Gemm.of(64, 1, 4096, layout="nn"), "nn_1_64_4096_ld_1_4096_1"),
+    (Gemm.of(64, 1, 4096, layout="tn"), "nt_1_64_4096_ld_1_64_1"),
+    (Gemm.of(1, 64, 4096), "tn_64_1_4096_ld_4096_4096_64"),
+    (Gemm.of(1, 64, 4096, epilogue="bias"), "tn_64_1_4096_ld_4096_4096_64"),
+    (Gemm.of(1, 64, 4096, batch=4, layout="tt"), "tt_64_1_4096_B_4_ld_4096_1_64"),
+    (Gemm.of(64, 1, 4096), "asks for nn where this is nt"), (Gemm.of(64, 1, 4096, layout="tt"), "asks for tn where"),
+    (Gemm.of(1, 64, 4096, layout="tt"), "asks for nt where this is tt"), (Gemm.of(1, 1, 64), "asks for nn where"),
+    (Gemm.of(64, 32, 1, layout="tn"), "asks for nn where"), (Gemm.of(64, 1, 4096, batch=4, layout="nn"), "N = 1"),
+    (Gemm.of(64, 1, 4096, layout="nn", epilogue="bias"), "bias where N or K is 1"),
+], ids=str)  # fmt: skip
+def test_a_product_with_a_vector_has_a_row_only_where_torch_asks_for_it_as_measured(
+    problem: Gemm, parameters: str
+) -> None:
+    """`torch.mm(x, weight.t())` of a weight with one row looks for NN: that weight is contiguous as it is."""
+    found = guarded(table(entry(problem, family="cublaslt")))
+    rows, reasons = rows_of(found), list(with_rows(found).left_out)
+    assert [row.split(",")[1] for row in rows] == ([] if reasons else [parameters])
+    assert all(parameters in reason for reason in reasons)
+    assert len(rows) + len(reasons) == 1
+
+
 def test_the_ordinal_stands_where_torch_puts_it() -> None:
     assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
     assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
