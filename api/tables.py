@@ -178,12 +178,11 @@ async def get_table(
 
 def _version(view: TableView, query: TableQuery, store: Store) -> object:
     """Changes whenever a format's table does. The snapshot has served bests alone: it changes with no other."""
-    if exporter_named(query.format).OF_LIBRARY:
-        # What the library measured beside a best may be revoked without it, or before it is replaced.
-        return view.content, revocations.newest(store), store.changed().get(changes.RESTORED)
-    if policy_of(None, query.neighbours) is not None:
-        return view.content, changes.version(store.changed(), "best")
-    return view.content
+    changed = store.changed()
+    of_policy = policy_of(None, query.neighbours) is not None and changes.version(changed, "best")
+    # What the library measured beside a best may be revoked without it, or before it is replaced.
+    of_library = exporter_named(query.format).OF_LIBRARY and (revocations.newest(store), changed.get(changes.RESTORED))
+    return view.content, of_policy, of_library
 
 
 @router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))

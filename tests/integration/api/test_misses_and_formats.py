@@ -296,7 +296,7 @@ def test_a_file_without_rows_has_the_bytes_of_the_commands(tmp_path: Path) -> No
 def test_the_librarys_table_lists_nothing_revoked_before_bests_are_replaced(
     http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that was asked for before is kept, and bests are replaced by a sweep some time after they were revoked."""
+    """A table that was asked for before is kept, and a sweep replaces bests some time after they were revoked."""
     number, problem = tokens.make(store, "node", ["work"])[0].id, Gemm.of(24, 4096, 4096)
     study, library = store.begin_study(study_key(problem)), family_named("cublaslt")
     rebuilt = library.config({"algorithm": 66, "tile": 20, "stages": 36, "split_k": 1})
