@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from api.app import create_app
 from space.kinds.gemm import Gemm
 from tests.fleet import Fleet
+from tests.restores import put_in_place
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 
 #: Enough for a statement about their knobs.
@@ -24,23 +21,6 @@ CONFIGS = [
     FAMILY.config({"tile_n": n, "stages": stages, "raster": raster})
     for n, stages, raster in itertools.product((64, 96, 128, 160), (2, 3, 4), ("along_m", "along_n"))
 ]
-
-
-def put_in_place(backup: Path, url: str) -> None:
-    """Restores a backup into the store at `url`, in place of what it has; services on it go on."""
-    if url.startswith("sqlite"):
-        restored = backup.with_suffix(".restored")
-        restore_backup(backup, f"sqlite:///{restored}")
-        file = url.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(restored)) as other, closing(sqlite3.connect(file)) as now:
-            other.backup(now)
-        return
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
-        connection.execute(sa.text("CREATE SCHEMA public"))
-    engine.dispose()
-    restore_backup(backup, url)
 
 
 def screened(store: Store, us: float) -> None:
