@@ -91,10 +91,11 @@ class BuildsPage(Page[BuildOut]):
 def list_builds(request: Request, response: Response, query: Annotated[BuildsQuery, Query()]) -> dict[str, object]:
     """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
-    rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)
+    place = query.place(request.app.state.store, filters)
+    rows = builds.page(request.app.state.store, place.after, query.limit + 1, query.arch)
     if not rows and query.arch is not None:
         arch_named(query.arch)
-    items, following = page_of(request, response, rows, query.limit, filters)
+    items, following = page_of(request, response, rows, query.limit, place)
     return {"items": items, "next": following}
 
 

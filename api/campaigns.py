@@ -121,8 +121,9 @@ def list_campaigns(
     filters = {"of": "campaigns", "status": query.status}
     if query.order == "newest":
         filters["order"] = query.order
-    rows = campaigns.page(query.after(filters), query.limit + 1, query.status, query.order == "newest")
-    page, following = page_of(request, response, rows, query.limit, filters)
+    place = query.place(request.app.state.store, filters)
+    rows = campaigns.page(place.after, query.limit + 1, query.status, query.order == "newest")
+    page, following = page_of(request, response, rows, query.limit, place)
     return CampaignsPage(items=[CampaignOut.of(row) for row in page], next=following)
 
 
@@ -153,8 +154,9 @@ def list_problems(
     """A campaign's problems with their results so far."""
     filters = {"of": campaign_id, "status": query.status}
     store: Store = request.app.state.store
-    rows = results.problems(store, campaign_id, query.after(filters), query.limit + 1, query.status)
-    page, following = page_of(request, response, rows, query.limit, filters)
+    place = query.place(store, filters)
+    rows = results.problems(store, campaign_id, place.after, query.limit + 1, query.status)
+    page, following = page_of(request, response, rows, query.limit, place)
     return CampaignProblemsPage(items=[CampaignProblemOut.of(row) for row in page], next=following)
 
 

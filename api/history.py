@@ -62,11 +62,12 @@ def get_history(request: Request, response: Response, query: Annotated[HistoryQu
     store: Store = request.app.state.store
     problem, device = query.problem(), answer_service.device(query.device)
     filters = {"problem": problem.key, "device": device}
-    rows = store.best_changes(problem, device, query.after(filters), query.limit + 1)
+    place = query.place(store, filters)
+    rows = store.best_changes(problem, device, place.after, query.limit + 1)
     if not rows:
         # As `/v1/best`: a name that no card has is an error that lists the nearest ones.
         profile_named(device)
-    items, following = page_of(request, response, rows, query.limit, filters)
+    items, following = page_of(request, response, rows, query.limit, place)
     return {"items": items, "next": following}
 
 

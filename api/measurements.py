@@ -60,8 +60,9 @@ def list_measurements(
     problem = query.asked()
     conditions = {"device": query.device, "outcome": query.outcome, "policy": query.policy, "stage": query.stage}
     filters = conditions | {"problem": problem.key if problem else None}
-    rows = store.page(after=query.after(filters), limit=query.limit + 1, problem=problem, **conditions)
+    place = query.place(store, filters)
+    rows = store.page(after=place.after, limit=query.limit + 1, problem=problem, **conditions)
     if not rows:
         check_known(store, query.device)
-    items, following = page_of(request, response, rows, query.limit, filters)
+    items, following = page_of(request, response, rows, query.limit, place)
     return {"items": items, "next": following}

@@ -191,7 +191,7 @@ def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Respo
     snapshot: Snapshot = request.app.state.answer_service.snapshot
     keys = bests_of(snapshot, query.device).keys
     filters = {"device": query.device}
-    first = bisect_right(keys, pages.decode(pages.ByKey, query.cursor, filters)) if query.cursor else 0
+    first = bisect_right(keys, pages.decode(pages.ByKey, query.cursor, filters).after) if query.cursor else 0
     shown = keys[first : first + query.limit + 1]
     following = pages.encode(shown[query.limit - 1], filters) if len(shown) > query.limit else None
     entries = b",".join(snapshot.entries(query.device, shown[: query.limit]))

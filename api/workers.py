@@ -130,8 +130,9 @@ def list_workers(
 ) -> WorkersPage:
     """Workers with their device, their current round and their last heartbeat."""
     filters = {"of": "workers", "gone": query.gone}
-    rows = workers.page(query.after(filters), query.limit + 1, query.gone)
-    page, following = page_of(request, response, rows, query.limit, filters)
+    place = query.place(request.app.state.store, filters)
+    rows = workers.page(place.after, query.limit + 1, query.gone)
+    page, following = page_of(request, response, rows, query.limit, place)
     return WorkersPage(items=[WorkerOut.of(row) for row in page], next=following)
 
 

@@ -94,7 +94,7 @@ class Reading:
 
         Args:
             problem: key.
-            after: only ids above this one; `last_id` of an answer asks for what came since.
+            after: `version` of an earlier answer; only rows that came since are read, unless `whole` says otherwise.
             limit: more measurements than this are sampled.
         """
         return self._ask("/v1/measurements:columns", problem=problem, device=device, campaign=campaign, study=study,

@@ -148,10 +148,11 @@ def list_rounds(
     wanted = RoundFilter(query.worker, query.campaign, query.status, query.since)
     filters = {"of": "rounds", "worker": query.worker, "campaign": query.campaign, "status": query.status,
                "since": query.since.isoformat() if query.since else None}  # fmt: skip
-    rows = rounds.page(views.store, views.progress, wanted, query.after(filters), query.limit + 1)
+    place = query.place(views.store, filters)
+    rows = rounds.page(views.store, views.progress, wanted, place.after, query.limit + 1)
     if not rows and query.campaign is not None:
         campaigns.get(query.campaign)
-    items, following = page_of(request, response, rows, query.limit, filters)
+    items, following = page_of(request, response, rows, query.limit, place)
     return {"items": items, "next": following}
 
 

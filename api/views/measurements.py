@@ -32,7 +32,9 @@ class MeasurementColumnsQuery(Strict):
     campaign: Number | Absent = None
     device: DeviceName | Absent = None
     study: Number | Absent = None
-    after: Annotated[int, Field(ge=0, lt=2**31, description="only ids above this one"), DIGITS] = 0
+    after: Annotated[
+        int, Field(ge=0, lt=2**53, description="`version` of an earlier answer: only rows that came since"), DIGITS
+    ] = 0
     limit: Annotated[
         int, Field(ge=1, le=MOST_ROWS, description="with more rows, every 2^n-th id is taken"), DIGITS
     ] = 100_000
@@ -67,7 +69,10 @@ class MeasurementColumnsOut(Columnar):
     """Measurements as columns."""
 
     step: int = Field(description="1, or the power of two that divides every id")
-    last_id: int = Field(description="the highest id that matches: `after` of the next question")
+    version: int = Field(description="`after` of the next question; another store has others")
+    whole: bool = Field(
+        description="all rows that match are here: also where `after` is not of this store, as after a restore"
+    )
     columns: MeasurementTableOut
     configs: ConfigsOut
 
@@ -82,7 +87,8 @@ async def list_measurement_columns(
 ) -> Response:
     """Measurements as columns, failed and revoked ones included; compressed, with an ETag.
 
-    Beyond `limit` rows they are sampled: `step` says how. Poll with `after=last_id` for those that arrive later.
+    Beyond `limit` rows they are sampled: `step` says how. Poll with `version` as `after` for those that arrive later.
+    If `whole`, all rows are there: replace those that you have.
     """
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = Wanted(key, query.device, query.campaign, query.study, query.after, query.limit)

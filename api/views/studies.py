@@ -83,10 +83,11 @@ def list_studies(
     """Studies of a problem, of a device, or all of them, newest first."""
     problem = problem_from_key(query.problem) if query.problem else None
     filters = {"of": "studies", "problem": query.problem, "device": query.device}
-    rows = studies.page(views.store, problem, query.device, query.after(filters), query.limit + 1)
+    place = query.place(views.store, filters)
+    rows = studies.page(views.store, problem, query.device, place.after, query.limit + 1)
     if not rows:
         check_known(views.store, query.device)
-    items, following = page_of(request, response, rows, query.limit, filters)
+    items, following = page_of(request, response, rows, query.limit, place)
     return {"items": items, "next": following}
 
 

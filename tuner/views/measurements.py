@@ -18,6 +18,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import DeviceRow, MeasurementRow, ProblemRow, RevokedRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.store import Store
+from tuner.views import versions
 from tuner.views.best_rows import seconds_since_1970
 from tuner.views.columnar import Coder, Configs, Places, coded_at, loads_all, rows_of, texts_by_id
 
@@ -43,7 +44,7 @@ class Wanted:
 
     Attributes:
         problem: key.
-        after: ids above this one.
+        after: `version` of an earlier document: only what came since; 0 for everything.
         limit: with more rows, only ids that a power of two divides are taken.
     """
 
@@ -156,6 +157,8 @@ class MeasurementColumns:
                 self._all = Rows()
                 self._kept.clear()
             self._counted = counted
+            of_store = versions.of_store(session)
+            wanted = replace(wanted, after=self._last_known(session, of_store, wanted.after))
             if self._hold_all(session):
                 rows, at = self._all, self._places(session, wanted)
                 total, last = len(at), int(rows.ids[at[-1]]) if len(at) else wanted.after
@@ -167,9 +170,16 @@ class MeasurementColumns:
                 step = rows.step
                 columns, configs = rows.columns(session, None)
         return {
-            "rows": len(columns["id"]), "total": total, "sampled": step > 1, "step": step, "last_id": last,
+            "rows": len(columns["id"]), "total": total, "sampled": step > 1, "step": step,
+            "version": of_store * versions.CHANGES + last, "whole": not wanted.after,
             "columns": columns, "configs": configs,
         }  # fmt: skip
+
+    def _last_known(self, session: Session, of_store: int, version: int) -> int:
+        """The last id that whoever has a version knows; 0 if it is none of this store's, as after a restore."""
+        its_store, last = divmod(version, versions.CHANGES)
+        newest = session.scalar(select(func.max(_Row.id))) or 0 if last else 0
+        return last if its_store == of_store and last <= newest else 0
 
     def _hold_all(self, session: Session) -> bool:
         """Whether the store is small enough to hold all its rows; reads those that are new."""

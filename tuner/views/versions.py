@@ -51,6 +51,11 @@ def of_store(session: Session) -> int:
     return round(codec.utc(first).timestamp() * 1e6) % STORES if first else 0
 
 
+def is_of_store(session: Session, number: int) -> bool:
+    """Whether a number is `of_store`'s of this store: one that had no study had 0, and may have another by now."""
+    return number == of_store(session) or (number == 0 and changes.RESTORED not in changes.read(session))
+
+
 def _measured(problem: Select[int]) -> Select[Any]:
     return select(func.max(MeasurementRow.id)).where(MeasurementRow.problem_id.in_(problem))
 

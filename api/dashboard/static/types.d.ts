@@ -579,7 +579,8 @@ declare namespace Api {
     total: number;
     sampled: boolean;
     step: number;
-    last_id: number;
+    version: number;
+    whole: boolean;
     columns: MeasurementTableOut;
     configs: ConfigsOut;
   };

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from api.views.hub import EventHub
 from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
+from tests.restores import copy_over
 from tests.support import DEVICE, FAMILY, keep_best, measured
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
@@ -105,11 +104,10 @@ def test_no_stream_resumes_across_a_restore(tmp_path: Path) -> None:
     async def scenario(file: Path, store: Store) -> None:
         hub = EventHub(lambda: Feed(store, Workers(store, BY_HAND), ProgressBoard()), threading.Event())
         listener, _ = await hub.listen(None)
-        with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(tmp_path / "backup")) as backup:
-            now.backup(backup)
-            keep_best(store)
-            told = await listener.next(30.0)
-            backup.backup(now)
+        copy_over(file, tmp_path / "earlier.db")
+        keep_best(store)
+        told = await listener.next(30.0)
+        copy_over(tmp_path / "earlier.db", file)
         last = told[-1][0].id
         # Everything that is shown has to be read again: the lost best is no event, nor is the lost measurement.
         assert (await listener.next(30.0), listener.missed) == ([], True)

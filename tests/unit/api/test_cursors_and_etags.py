@@ -15,7 +15,8 @@ FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
 
 @given(st.integers(0, 2**31 - 1))
 def test_a_cursor_names_its_place(after: int) -> None:
-    assert decode(ById, encode(after, FILTERS), FILTERS) == after
+    found = decode(ById, encode(after, FILTERS, 2**21), FILTERS)
+    assert (found.after, found.store) == (after, 2**21)
 
 
 def test_a_cursor_of_another_query_is_refused() -> None:

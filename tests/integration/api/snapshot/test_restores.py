@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,9 @@ from fastapi.testclient import TestClient
 from api.access import AccessPolicy
 from api.app import create_app
 from space.kinds.gemm import Gemm
+from tests.restores import put_in_place
 from tests.support import DEVICE, keep_best
 from tuner.evidence import tokens
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.workers import Workers
 from tuner.views.feed import Feed
@@ -30,12 +28,11 @@ def filled(store: Store, problem: Gemm) -> str:
 
 
 def test_another_store_with_equal_counters_replaces_all_that_was_shown(tmp_path: Path) -> None:
-    file, restored = tmp_path / "store.db", tmp_path / "restored.db"
+    url = f"sqlite:///{tmp_path}/store.db"
     with Store.open(f"sqlite:///{tmp_path}/theirs.db") as theirs:
         new = filled(theirs, THEIRS)
         theirs.backup(tmp_path / "b.gz")
-    restore_backup(tmp_path / "b.gz", f"sqlite:///{restored}")
-    with Store.open(f"sqlite:///{file}") as store:
+    with Store.open(url) as store:
         old, feed = filled(store, OURS), Feed(store, Workers(store), ProgressBoard())
         feed.poll()
         with TestClient(create_app(store, AccessPolicy(tokens=True))) as client:
@@ -50,8 +47,7 @@ def test_another_store_with_equal_counters_replaces_all_that_was_shown(tmp_path:
                         *(part.get("key") or part["problem"]["values"] for part in columns)]  # fmt: skip
 
             assert shown(old) == [[OURS.key]] * 3
-            with closing(sqlite3.connect(restored)) as other, closing(sqlite3.connect(file)) as now:
-                other.backup(now)
+            put_in_place(tmp_path / "b.gz", url)
             assert shown(new) == [[THEIRS.key]] * 3
             assert client.get("/v1/service").json()["changes"] == {"best": 1, "measurement": 1, "token": 1}
             assert client.get("/v1/caller", headers={"Authorization": f"Bearer {old}"}).status_code == 401

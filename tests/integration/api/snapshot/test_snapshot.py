@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sqlite3
 import threading
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from tests.fleet import Fleet
 from tests.integration.api.asking import ASKED, problem_of
 from tests.integration.api.snapshot.conftest import SHAPES
 from tests.recorded_store import PATIENT
+from tests.restores import copy_over
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
 from tuner.evidence.models import ConfigRow
@@ -273,11 +272,10 @@ def test_nothing_that_was_derived_before_a_restore_is_served_after_it(tmp_path: 
     keep_best(own_store, first)
     with TestClient(create_app(own_store)) as client:
         file = Path(own_store._engine.url.database or "")
-        with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(tmp_path / "backup")) as backup:
-            now.backup(backup)
-            keep_best(own_store, lost)
-            assert known(client) == ["nearest", *sorted((lost.key, first.key))]
-            backup.backup(now)
+        copy_over(file, tmp_path / "earlier.db")
+        keep_best(own_store, lost)
+        assert known(client) == ["nearest", *sorted((lost.key, first.key))]
+        copy_over(tmp_path / "earlier.db", file)
         client.app.state.follower.poll()  # type: ignore[attr-defined]
         # The second change of either history.
         keep_best(own_store, later)

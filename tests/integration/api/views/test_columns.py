@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -18,6 +19,7 @@ from tests.support import PROBLEM, keep_best
 from tuner.evidence.store import Store
 from tuner.views import bests, measurements
 from tuner.views.measurements import MeasurementColumns, Wanted
+from tuner.views.versions import CHANGES
 
 
 class TestBests:
@@ -93,13 +95,15 @@ class TestMeasurements:
     def test_a_large_store_gives_the_rows_that_a_small_one_holds(
         self, store: Store, filled: Filled, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        of_store = MeasurementColumns(store).document(Wanted())["version"] // CHANGES
+        wanted = replace(wanted, after=of_store * CHANGES + wanted.after)
         held = MeasurementColumns(store).document(wanted)
         monkeypatch.setattr(measurements, "MOST_HELD", 0)
         read = MeasurementColumns(store).document(wanted)
         names = held["columns"].keys() - {"config"}
         assert {name: str(column(held, name)) for name in names} == {name: str(column(read, name)) for name in names}
         assert knob(held, "tile_m") == knob(read, "tile_m") if held["rows"] else held["configs"]["knobs"] == {}
-        assert all(held[name] == read[name] for name in ("rows", "total", "sampled", "step", "last_id"))
+        assert all(held[name] == read[name] for name in ("rows", "total", "sampled", "step", "version", "whole"))
 
     def test_columns_agree_with_the_objects(self, http: TestClient, filled: Filled) -> None:
         key = filled.problems[0].key
@@ -118,10 +122,10 @@ class TestMeasurements:
     def test_only_new_rows_are_asked_for(self, http: TestClient) -> None:
         whole = http.get("/v1/measurements:columns").json()
         ids = column(whole, "id")
-        rest = http.get("/v1/measurements:columns", params={"after": ids[-4]}).json()
-        assert column(rest, "id") == ids[-3:]
-        none = http.get("/v1/measurements:columns", params={"after": whole["last_id"]}).json()
-        assert (none["rows"], none["last_id"]) == (0, whole["last_id"])
+        rest = http.get("/v1/measurements:columns", params={"after": whole["version"] - 3}).json()
+        assert (whole["whole"], rest["whole"], column(rest, "id")) == (True, False, ids[-3:])
+        none = http.get("/v1/measurements:columns", params={"after": whole["version"]}).json()
+        assert (none["rows"], none["whole"], none["version"]) == (0, False, whole["version"])
 
     def test_many_rows_are_sampled_and_said_to_be(self, http: TestClient) -> None:
         whole = http.get("/v1/measurements:columns").json()

@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from api.app import create_app
 from space.kinds.gemm import Gemm
 from tests.fleet import Fleet
+from tests.restores import copy_over, put_in_place
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.evidence import revocations
-from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
+from tuner.views import measurements
 
 #: Enough for a statement about their knobs.
 CONFIGS = [
     FAMILY.config({"tile_n": n, "stages": stages, "raster": raster})
     for n, stages, raster in itertools.product((64, 96, 128, 160), (2, 3, 4), ("along_m", "along_n"))
 ]
-
-
-def put_in_place(backup: Path, url: str) -> None:
-    """Restores a backup into the store at `url`, in place of what it has; services on it go on."""
-    if url.startswith("sqlite"):
-        restored = backup.with_suffix(".restored")
-        restore_backup(backup, f"sqlite:///{restored}")
-        file = url.removeprefix("sqlite:///")
-        with closing(sqlite3.connect(restored)) as other, closing(sqlite3.connect(file)) as now:
-            other.backup(now)
-        return
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
-        connection.execute(sa.text("CREATE SCHEMA public"))
-    engine.dispose()
-    restore_backup(backup, url)
 
 
 def screened(store: Store, us: float) -> None:
@@ -136,3 +117,42 @@ def test_columns_of_another_store_are_no_change_of_those_before(
                 with TestClient(create_app(other)) as http:
                     after = http.get("/v1/bests:columns", params=asked).json()
     assert (after["changed"], sorted(after["columns"]["key"])) == (None, sorted([theirs.key, PROBLEM.key]))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_measurements_of_another_store_do_not_follow_those_before(
+    database_url: str, tmp_path: Path, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that asks for what came since would miss those with the numbers that it has, of another store."""
+    if not held:
+        monkeypatch.setattr(measurements, "MOST_HELD", 0)
+    with Store.open(f"sqlite:///{tmp_path}/theirs.db") as theirs:
+        screened(theirs, 50.0)
+        theirs.backup(tmp_path / "b.gz")
+    with Store.open(database_url) as store, TestClient(create_app(store)) as http:
+
+        def asked(after: int) -> tuple[int, bool, list[float]]:
+            told = http.get("/v1/measurements:columns", params={"after": after}).json()
+            return told["version"], told["whole"], told["columns"]["median_us"]
+
+        screened(store, 20.0)
+        ours = asked(0)
+        assert ours[1:] == (True, [20.0 + place for place in range(len(CONFIGS))])
+        assert asked(ours[0]) == (ours[0], False, [])
+        put_in_place(tmp_path / "b.gz", database_url)
+        theirs_now = asked(ours[0])
+        assert theirs_now[1:] == (True, [50.0 + place for place in range(len(CONFIGS))])
+        assert asked(theirs_now[0])[1:] == (False, [])
+
+
+def test_measurements_that_a_copied_file_lacks_are_not_waited_for(tmp_path: Path) -> None:
+    """An earlier copy of the same store gives their numbers to others."""
+    file = tmp_path / "store.db"
+    with Store.open(f"sqlite:///{file}") as store, TestClient(create_app(store)) as http:
+        screened(store, 20.0)
+        copy_over(file, tmp_path / "earlier.db")
+        keep_best(store)
+        known = http.get("/v1/measurements:columns").json()
+        copy_over(tmp_path / "earlier.db", file)
+        told = http.get("/v1/measurements:columns", params={"after": known["version"]}).json()
+        assert (told["whole"], told["rows"], known["rows"]) == (True, len(CONFIGS), len(CONFIGS) + 1)
