@@ -26,7 +26,8 @@ from api.table_formats import TableFormats, TableQuery
 from api.thread_routes import ThreadRoute
 from api.views.kept import ViewsDependency
 from tuner.answering.answers import policy_of
-from tuner.evidence import changes
+from tuner.evidence import changes, revocations
+from tuner.evidence.store import Store
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import EXPORTERS, exporter_named
 from tuner.tables.library import library_table
@@ -159,9 +160,7 @@ async def get_table(
             return found
 
         def made() -> Response:
-            # The snapshot has served bests alone: it changes with no other.
-            content = view.content if policy is None else (view.content, changes.version(views.store.changed(), "best"))
-            return formats.of(device, content, query, read).response(request)
+            return formats.of(device, _version(view, query, views.store), query, read).response(request)
 
         # Of a large table each takes seconds and a multiple of its size.
         return await views.run_slow(request, made)
@@ -175,6 +174,16 @@ async def get_table(
     if encoding != "identity":
         headers["Content-Encoding"] = encoding
     return StreamingResponse(streamed(rendered(view), encoding), media_type=_JSON, headers=headers)
+
+
+def _version(view: TableView, query: TableQuery, store: Store) -> object:
+    """Changes whenever a format's table does. The snapshot has served bests alone: it changes with no other."""
+    if exporter_named(query.format).OF_LIBRARY:
+        # What the library measured beside a best may be revoked without it, or before it is replaced.
+        return view.content, revocations.newest(store), store.changed().get(changes.RESTORED)
+    if policy_of(None, query.neighbours) is not None:
+        return view.content, changes.version(store.changed(), "best")
+    return view.content
 
 
 @router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))

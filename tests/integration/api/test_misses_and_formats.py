@@ -25,9 +25,9 @@ from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
-from tuner.evidence import misses
+from tuner.evidence import measurements, misses, revocations, tokens
 from tuner.evidence.picks import bests_of
-from tuner.evidence.records import Best, Policy, Ratio
+from tuner.evidence.records import Author, Best, Policy, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.client import LocalCampaigns
@@ -291,3 +291,26 @@ def test_a_file_without_rows_has_the_bytes_of_the_commands(tmp_path: Path) -> No
     words = ["export", "--out", str(out), "--device", DEVICE, "--db", url, "--format", "tunableop", "--torch", "2.14.1"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert told == (tmp_path / "t0.csv").read_bytes()
+
+
+def test_the_librarys_table_lists_nothing_revoked_before_bests_are_replaced(
+    http: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that was asked for is kept, and bests are replaced by a sweep some time after they were revoked."""
+    number, problem = tokens.make(store, "node", ["work"])[0].id, Gemm.of(24, 4096, 4096)
+    study, library = store.begin_study(study_key(problem)), family_named("cublaslt")
+    rebuilt = library.config({"algorithm": 66, "tile": 20, "stages": 36, "split_k": 1})
+    timed = zip((FAMILY.config({}), library.config({}), rebuilt), (9.0, 12.0, 10.0), strict=True)
+    taken = [measured(config, us, problem, "final") for config, us in timed]
+    with store.transaction(writes=True) as session:
+        place = replace(measurements.Place.of(session, study.id), author=Author(token_id=number))
+        prepared = measurements.prepare(session, place, taken, PROVENANCE)
+        stored = measurements.insert_prepared(session, prepared)
+    store.set_bests(bests_of(problem, stored, 3, {}))
+    follow(http)
+
+    asked = {"format": "tunableop", "torch": "2.14.1"}
+    assert "tn_4096_24_4096" in http.get(f"/v1/tables/{DEVICE}", params=asked).raise_for_status().text
+    monkeypatch.setattr(revocations, "_SECONDS", -1.0)
+    revocations.revoke(store, token="node")
+    problem_of(http.get(f"/v1/tables/{DEVICE}", params=asked), 404, "unknown-device")
