@@ -84,7 +84,13 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
-    layout = _layout(letters, m, n, k)
+    told = tuple(map(int, shape.groups()[5:8])) if shape[6] else ()
+    a, b = list(LAYOUTS[letters])
+    if batch > 1 and m == 1 < n and told[2:] == (1,):
+        # C of a batch with N = 1 lies along columns too: torch asks BLAS for the product as it is, with A first.
+        m, n, a = n, 1, "n" if letters[0] == "T" else "t"
+        told = (k, told[0], 1)
+    layout = _layout(a, b, m, n, k)
     if operator == "ScaledGemm":
         scaled = _SCALED.fullmatch(shape[9] or "")
         if not shape[9] or _SCALED_BEFORE.fullmatch(shape[9]):
@@ -107,13 +113,12 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
         tally.leave_out(f"products that gemmtune has no kernels for: {error}")
         return
     tally.add(problem, 1, place)
-    if shape[6] and tuple(map(int, shape.groups()[5:8])) != leading_dimensions(problem):
+    if told and told != leading_dimensions(problem):
         tally.note(APART)
 
 
-def _layout(letters: str, m: int, n: int, k: int) -> str:
+def _layout(a: str, b: str, m: int, n: int, k: int) -> str:
     """Our layout. Both letters describe the memory of a vector, which has the one that `gemmtune.torch` reads."""
-    a, b = list(LAYOUTS[letters])
     if 1 in (m, k):
         a = "t" if k == 1 < m else "n"
     if 1 in (k, n):

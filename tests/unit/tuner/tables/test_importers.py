@@ -111,6 +111,21 @@ def test_a_vector_has_the_layout_that_torch_tensors_have(read: Read, shape: str,
     assert (len(found) == 1) == (1 in (m, k) and 1 in (k, n))
 
 
+@pytest.mark.parametrize(("row", "layout"), [
+    ("TT,tt_64_1_128_B_4_ld_128_1_1", "nt"), ("TN,tn_64_1_128_B_4_ld_128_128_1", "nt"),
+    ("NT,nt_64_1_128_B_4_ld_64_1_1", "tt"),
+])  # fmt: skip
+def test_a_batch_of_one_column_is_no_batch_of_one_row(read: Read, row: str, layout: str) -> None:
+    """`torch.bmm` asks BLAS for it with A first; only the distance of C's columns tells."""
+    found = read("untuned.csv", f"GemmStridedBatchedTunableOp_BFloat16_{row}\n")
+    assert list(found.counts) == [Gemm.of(64, 1, 128, layout=layout, batch=4)]
+    assert not any("apart" in note for note in found.notes)
+    rows = "GemmStridedBatchedTunableOp_BFloat16_TN,tn_64_1_128_B_4_ld_128_128_64\n"
+    assert list(read("untuned.csv", rows).counts) == [Gemm.of(1, 64, 128, batch=4)]
+    gaps = read("untuned.csv", "GemmStridedBatchedTunableOp_BFloat16_TN,tn_64_1_128_B_4_ld_256_128_1\n")
+    assert any("apart" in note for note in gaps.notes)
+
+
 def test_rows_of_older_torchs_are_read_for_what_they_say(read: Read) -> None:
     plain = "GemmTunableOp_BFloat16_TN,tn_64_8_32,Default,0.5\n"
     plain += "GemmStridedBatchedTunableOp_Half_NN,nn_64_8_32_B_4,Default,1\n"
