@@ -17,7 +17,7 @@ from torch import Tensor
 from gemmtune.client import GemmtuneError
 from gemmtune.torch import proofs, sources, streams
 from gemmtune.torch.operands import Refused
-from gemmtune.torch.operators import operator_of
+from gemmtune.torch.operators import Compute, operator_of
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
 from gemmtune.torch.torchs import MEMORY_SECONDS, ForNow, Passing, holds
@@ -84,6 +84,7 @@ class Kernel:
         strides: of operands whose lines are apart.
         build: digest of its program; empty for the library's.
         unmeasured: whether the config comes from another problem, or from a model.
+        compute: torch's own operator; None where nobody asked for it.
     """
 
     config: Config
@@ -98,6 +99,7 @@ class Kernel:
     strides: Mapping[str, Strides] = field(default_factory=dict)
     build: str = ""
     unmeasured: bool = False
+    compute: Compute | None = None
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, ...] = field(init=False)
     _scale_mask: int = field(init=False)
@@ -257,6 +259,8 @@ def prepare(
             except torch.OutOfMemoryError:
                 # torch's own kernel may do without.
                 found = Passing("too little memory is free to load its kernel", MEMORY_SECONDS)
+            if isinstance(found, Kernel):
+                found.compute = operator
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found
