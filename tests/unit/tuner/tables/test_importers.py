@@ -111,6 +111,15 @@ def test_a_vector_has_the_layout_that_torch_tensors_have(read: Read, shape: str,
     assert (len(found) == 1) == (1 in (m, k) and 1 in (k, n))
 
 
+@pytest.mark.parametrize(("row", "gaps"), [
+    ("NN,nn_1_64_128_ld_1_128_1", False), ("NT,nt_1_64_128_ld_1_64_1", False), ("TN,tn_64_1_128_ld_128_128_64", False),
+    ("NN,nn_1_64_128_ld_8_128_1", True), ("TN,tn_64_1_128_ld_128_256_64", True),
+])  # fmt: skip
+def test_a_vector_is_dense_by_the_letters_that_torch_wrote(read: Read, row: str, gaps: bool) -> None:
+    found = read("untuned.csv", f"GemmTunableOp_BFloat16_{row}\n")
+    assert any("apart" in note for note in found.notes) == gaps
+
+
 @pytest.mark.parametrize(("row", "layout"), [
     ("TT,tt_64_1_128_B_4_ld_128_1_1", "nt"), ("TN,tn_64_1_128_B_4_ld_128_128_1", "nt"),
     ("NT,nt_64_1_128_B_4_ld_64_1_1", "tt"),
