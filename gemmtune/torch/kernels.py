@@ -17,7 +17,7 @@ from torch import Tensor
 from gemmtune.client import GemmtuneError
 from gemmtune.torch import proofs, sources, streams
 from gemmtune.torch.operands import Refused
-from gemmtune.torch.operators import operator_of
+from gemmtune.torch.operators import Compute, operator_of
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
 from gemmtune.torch.torchs import MEMORY_SECONDS, ForNow, Passing, holds
@@ -41,8 +41,6 @@ log = logging.getLogger("gemmtune.torch")
 
 #: A stream keeps at most this much scratch memory for its next call. cuBLASLt gets a workspace of the same size.
 KEPT_BYTES: Final = 64 << 20
-#: Alignment of each part of scratch memory, the same as that of torch's allocations.
-_ALIGN_BYTES: Final = 512
 #: Prepared calls that are kept, of some 20 KB of the host's memory each; the oldest go first.
 MOST_KINDS: Final = 1 << 14
 _NONE: Final = (0, 0)
@@ -86,6 +84,7 @@ class Kernel:
         strides: of operands whose lines are apart.
         build: digest of its program; empty for the library's.
         unmeasured: whether the config comes from another problem, or from a model.
+        compute: torch's own operator; None where nobody asked for it.
     """
 
     config: Config
@@ -100,6 +99,7 @@ class Kernel:
     strides: Mapping[str, Strides] = field(default_factory=dict)
     build: str = ""
     unmeasured: bool = False
+    compute: Compute | None = None
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, ...] = field(init=False)
     _scale_mask: int = field(init=False)
@@ -110,7 +110,7 @@ class Kernel:
         self._masks = tuple(bytes_ - 1 for _, bytes_ in self.aligned[:5])
         self._scale_mask = max((bytes_ - 1 for _, bytes_ in self.aligned[5:]), default=0)
         self._strides = tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
-        self._room = _room(self.passing), _room(self.zeroed)
+        self._room = streams.room(self.passing), streams.room(self.zeroed)
 
     def launch(
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
@@ -191,22 +191,9 @@ class Kernel:
             memories = bound.queue.scratch(passing_bytes, zeroed_bytes)
             grown = bound.queue.grown
         bound.grown = -1
-        bound.call.bring(_places(self.passing, memories[0]) | _places(self.zeroed, memories[1]))
+        bound.call.bring(streams.places(self.passing, memories[0]) | streams.places(self.zeroed, memories[1]))
         bound.grown = grown
         return memories
-
-
-def _room(parts: Mapping[str, int]) -> int:
-    return sum(-(-size // _ALIGN_BYTES) * _ALIGN_BYTES for size in parts.values())
-
-
-def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
-    """Address of each part; the parts are contiguous, each aligned."""
-    found, address = {}, memory.data_ptr()
-    for name, size in parts.items():
-        found[name] = address
-        address += -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
-    return found
 
 
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
@@ -263,10 +250,17 @@ def prepare(
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            with streams.unhindered():  # another thread may be capturing
-                found: Kernel | Absent | str = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
-            if isinstance(found, Kernel) and found.zeroed:
-                streams.reserve(device).refill()
+            found: Kernel | Absent | str
+            try:
+                with streams.unhindered():  # another thread may be capturing
+                    found = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
+                if isinstance(found, Kernel) and found.zeroed:
+                    streams.reserve(device).refill()
+            except torch.OutOfMemoryError:
+                # torch's own kernel may do without.
+                found = Passing("too little memory is free to load its kernel", MEMORY_SECONDS)
+            if isinstance(found, Kernel):
+                found.compute = operator
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found

@@ -98,6 +98,8 @@ def gemm(
                 # Factors are looked at only now: of a call that is right, even that would take time.
                 check_factors(graded, alpha=alpha, beta=beta)
                 raise
+            except torch.OutOfMemoryError:
+                return _without_scratch(call, a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
     check_dense(a=a, b=b, bias=bias, source=source, scale_a=scale_a, scale_b=scale_b, out=out)
     check_options(a, activation, promoted)
     check_factors(graded, alpha=alpha, beta=beta)
@@ -161,7 +163,24 @@ def _on_gpu(
             call = kernels.prepare(
                 key, problem, device, output_shape(a, b), dtype, activation, forbidden, strides=strides_of(a, b)
             )
-    return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+    try:
+        return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+    except torch.OutOfMemoryError:
+        return _without_scratch(call, a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
+
+
+def _without_scratch(
+    call: kernels.Kernel | kernels.Absent, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None,
+    alpha: float, beta: float, out: Tensor | None, scales: tuple[Tensor, Tensor] | None,
+) -> Tensor:  # fmt: skip
+    """C by torch's own operator, where a kernel found no memory for what it passes between its launches.
+
+    Raises:
+        torch.OutOfMemoryError: it was torch's operator that found none.
+    """
+    if isinstance(call, kernels.Absent) or call.compute is None:
+        raise  # again, what the caller is handling
+    return call.compute(a, b, bias, source, alpha, beta, out, scales)
 
 
 def _kind(

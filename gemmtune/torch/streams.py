@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from torch import Tensor
 #: Size of one reserve, and how many of them a device has at most.
 RESERVE_BYTES: Final = 4 << 20
 MOST_RESERVES: Final = 16
+#: Alignment of each part of scratch memory, the same as that of torch's allocations.
 _ALIGN_BYTES: Final = 512
 _LOCK: Final = threading.Lock()
 #: Allocates scratch memory when it grows, which is rare.
@@ -89,11 +90,29 @@ class Reserve:
     def take(self, size_bytes: int) -> Tensor | None:
         """Zeros that nobody else has; None where there are too few."""
         with self._lock:
-            begin, self._used = self._used, self._used + -(-size_bytes // _ALIGN_BYTES) * _ALIGN_BYTES
+            begin, self._used = self._used, self._used + _up(size_bytes)
             if self._zeros is None or self._used > RESERVE_BYTES:
                 self._used = begin
                 return None
             return self._zeros[begin : begin + size_bytes]
+
+
+def room(parts: Mapping[str, int]) -> int:
+    """Bytes of scratch memory that has all parts, by name."""
+    return sum(map(_up, parts.values()))
+
+
+def places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
+    """Address of each part; the parts are contiguous, each aligned."""
+    found, address = {}, memory.data_ptr()
+    for name, size in parts.items():
+        found[name] = address
+        address += _up(size)
+    return found
+
+
+def _up(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGN_BYTES) * _ALIGN_BYTES
 
 
 _ONES: Final[dict[int, Tensor]] = {}

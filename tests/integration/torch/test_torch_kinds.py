@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import Refused, gemm, install, installed, kernels  # noqa: E402
+from gemmtune.torch import Refused, gemm, install, installed, kernels, op  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
@@ -201,3 +201,36 @@ def test_what_is_no_tensor_is_refused_by_name(name: str) -> None:
     given = {"a": torch.ones(4, 8), "b": torch.ones(8, 4)} | {name: [[1.0]]}
     with pytest.raises(Refused, match=f"^{name} is of type list: give a torch.Tensor"):
         gemm(given.pop("a"), given.pop("b"), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("torch_has_room", [True, False])
+def test_torch_computes_where_a_kernel_lacks_scratch_memory(
+    monkeypatch: pytest.MonkeyPatch, torch_has_room: bool
+) -> None:
+    def full(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    (a, b), given = operands(), list[Any]()
+
+    def compute(*call: Any) -> torch.Tensor:  # noqa: ANN401
+        given.extend(call)
+        return a @ b if torch_has_room else full()
+
+    kernel = StandIn(PLAIN, BF16)
+    monkeypatch.setattr(kernel, "launch", full)
+    monkeypatch.setattr(kernel, "compute", compute)
+    monkeypatch.setattr(op, "prepared", lambda _: kernel)
+    if torch_has_room:
+        assert torch.equal(gemm(a, b, alpha=2.0), a @ b)
+        assert [given[0] is a, given[1] is b, *given[2:]] == [True, True, None, None, 2.0, 1.0, None, None]
+    else:
+        with pytest.raises(torch.OutOfMemoryError):
+            gemm(a, b)
+    # Nothing computes what torch's own operator had no room for.
+    absent = kernels.Absent("planted", 0, (16, 32), BF16, full)
+    monkeypatch.setattr(op, "prepared", lambda _: absent)
+    with pytest.raises(torch.OutOfMemoryError):
+        op._on_gpu(a, b, None, None, 1.0, 1.0, "none", None, False)
+    monkeypatch.setattr(op, "prepared", lambda _: kernel)
+    if torch_has_room:
+        assert torch.equal(op._on_gpu(a, b, None, None, 1.0, 1.0, "none", None, False), a @ b)

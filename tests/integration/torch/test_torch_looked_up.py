@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune import GemmtuneError  # noqa: E402
-from gemmtune.torch import configure, kernels, sources, streams  # noqa: E402
+from gemmtune.torch import configure, kernels, sources, streams, torchs  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.devices import profile_named  # noqa: E402
@@ -180,3 +180,25 @@ def test_without_a_folder_for_builds_torch_computes(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(kernels, "settings", none)
     assert kernels._loaded(PROBLEM, MEASURED, 0, profile_named(DEVICE)) == "this user has no home folder"
+
+
+@pytest.mark.parametrize("full", ["the program", "the counters"])
+def test_where_a_kernel_cannot_be_loaded_for_lack_of_memory_torch_computes_for_now(
+    card: Card, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """torch's own operator needs none of it, and a call raised an error where it would have had room."""
+    def lacking(*_: object) -> Any:  # noqa: ANN401
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(kernels, "_PREPARED", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    if full == "the program":
+        monkeypatch.setattr(kernels, "_loaded", lacking)
+    else:
+        monkeypatch.setattr(streams, "reserve", lambda _: SimpleNamespace(refill=lacking))
+    source = SimpleNamespace(find=lambda *_: MEASURED)
+    made = kernels.prepare("kind", PROBLEM, 0, (64, 64), torch.bfloat16, "none", source=source)
+    assert isinstance(made, torchs.ForNow)
+    assert made.why == "too little memory is free to load its kernel"
+    a, b = (torch.ones(64, 64, dtype=torch.bfloat16) for _ in "ab")
+    assert torch.equal(made.launch(a, b, None, None, 1.0, 0.0), a @ b)

@@ -84,7 +84,15 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
     if min(m, n, k, batch) < 1:
         tally.leave_out("products without elements")
         return
-    layout = _layout(letters, m, n, k)
+    told = tuple(map(int, shape.groups()[5:8])) if shape[6] else ()
+    a, b = list(LAYOUTS[letters])
+    if batch > 1 and m == 1 < n and told[2:] == (1,):
+        # C of a batch with N = 1 lies along columns too: torch asks BLAS for the product as it is, with A first.
+        m, n, a, b = n, 1, "n" if letters[0] == "T" else "t", "t"
+        told = (k, told[0], 1)
+    # Of a vector as well by the letters that torch wrote.
+    apart = bool(told) and told != _leading(a, b, m, n, k)
+    layout = _layout(a, b, m, n, k)
     if operator == "ScaledGemm":
         scaled = _SCALED.fullmatch(shape[9] or "")
         if not shape[9] or _SCALED_BEFORE.fullmatch(shape[9]):
@@ -107,13 +115,12 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
         tally.leave_out(f"products that gemmtune has no kernels for: {error}")
         return
     tally.add(problem, 1, place)
-    if shape[6] and tuple(map(int, shape.groups()[5:8])) != leading_dimensions(problem):
+    if apart:
         tally.note(APART)
 
 
-def _layout(letters: str, m: int, n: int, k: int) -> str:
+def _layout(a: str, b: str, m: int, n: int, k: int) -> str:
     """Our layout. Both letters describe the memory of a vector, which has the one that `gemmtune.torch` reads."""
-    a, b = list(LAYOUTS[letters])
     if 1 in (m, k):
         a = "t" if k == 1 < m else "n"
     if 1 in (k, n):
@@ -128,9 +135,11 @@ def _agree(kind: re.Match[str], shape: re.Match[str]) -> bool:
 
 def leading_dimensions(problem: Gemm) -> tuple[int, int, int]:
     """Leading dimensions of dense B, A and C, as TunableOp orders them."""
-    ldb = problem.k if problem.layout[1] == "t" else problem.n
-    lda = problem.k if problem.layout[0] == "n" else problem.m
-    return ldb, lda, problem.n
+    return _leading(problem.layout[0], problem.layout[1], problem.m, problem.n, problem.k)
+
+
+def _leading(a: str, b: str, m: int, n: int, k: int) -> tuple[int, int, int]:
+    return k if b == "t" else n, k if a == "n" else m, n
 
 
 def _dtypes(word: str, tf32: bool) -> tuple[str, str, str, str] | str:

@@ -20,7 +20,8 @@ from space.errors import ProblemError
 from space.family import family_named
 from space.kinds.gemm import Gemm
 from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written
-from tests.unit.tuner.tables.test_importers import MM, SCALED, UNTUNED, VLLM, trace
+from tests.unit.tuner.tables.test_importers import MM, VLLM, trace
+from tests.unit.tuner.tables.test_tunableop import SCALED, UNTUNED
 from tuner.errors import TableError
 from tuner.files import export_folder
 from tuner.tables.bundles import read_bundle
