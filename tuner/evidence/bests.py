@@ -122,7 +122,9 @@ def _without_refuted(
     rows = rows_of(session, of)
     found = {policy: refuting(session, row.measurement_id) for policy, row in rows.items()}
     refuted = {policy: number for policy, number in found.items() if number}
-    left = remaining_bests(session, of, new[0].problem, new[0].device) if refuted else {}
+    if not refuted:
+        return rows, False
+    left = remaining_bests(session, of, new[0].problem, new[0].device)
     again = {_tried(best) for best in new if not _untrue(session, best.winner)}
     mended = [policy for policy in refuted if policy in left and _tried(left[policy]) not in again]
     for policy in mended:
